@@ -90,6 +90,58 @@ fn uncorrected_times_have_what_measuring_takes() {
     assert!(sum <= own && sum + SLACK_NS >= own, "{sum} of {own}");
 }
 
+/// The mean corrected times of functions of `tail_costs.c`, in ns, by name.
+fn tail_means(functions: &[&str], metric: &str, options: &[&str]) -> Vec<f64> {
+    let scratch = Scratch::new("tail-costs");
+    let file = scratch.file("p.json");
+    let program = Program::new(&program("tail_costs.c"), ["200000"]);
+    let mut ipath = ipath_arguments(functions, metric, &file);
+    ipath.splice(1..1, options.iter().map(|&option| option.to_owned()));
+    program.under_ipath_as(ipath).expect(0);
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    let mean = |name: &&str| {
+        let mut all = profile.functions.iter();
+        let totals = &all.find(|f| f.linkage == *name).expect("measured").totals;
+        totals[metric]["sum"].as_u64().expect("ns") as f64 / count(totals) as f64
+    };
+    functions.iter().map(mean).collect()
+}
+
+/// A call that leaves by a tail call takes at least as long as its callee. So the correction
+/// subtracts no more from it than measuring the callee takes until the return.
+#[test]
+fn tail_calls_take_as_long_as_their_callees() {
+    /// The part of the callee's time that the correction may miss by.
+    const LEAST: f64 = 0.85;
+    let runs: [(&str, &[&str]); 3] = [("wall", &[]), ("cpu", &[]), ("wall", &["--clock", "loose"])];
+    let median = |mut ratios: Vec<f64>| {
+        ratios.sort_unstable_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    };
+    for (metric, options) in runs {
+        let mut found = [const { Vec::new() }; 3];
+        for _ in 0..5 {
+            let [chain, wrapper, inner, other] =
+                tail_means(&["chain", "wrapper", "inner", "other"], metric, options)[..]
+            else {
+                unreachable!("four functions")
+            };
+            let ratios = [wrapper / inner, chain / wrapper, other / inner];
+            found
+                .iter_mut()
+                .zip(ratios)
+                .for_each(|(all, one)| all.push(one));
+        }
+        let ratios = found.map(median);
+        println!("{metric} {options:?}: {ratios:?}");
+        assert!(
+            ratios.iter().all(|&ratio| ratio >= LEAST),
+            "{metric} {options:?}: {ratios:?}"
+        );
+    }
+}
+
 /// The overhead excludes the time of other threads. On a processor shared with four others, neither
 /// the overhead nor the correction exceeds the run time of the program. This holds with the
 /// kernel's page that shows switches (`cpu`), without it (`wall`), and without system calls.

@@ -68,7 +68,7 @@ pub const SYMBOL_EPOCH: &str = "ipath_epoch";
 /// copied them from the parent process.
 pub const SYMBOL_COSTS: &str = "ipath_costs";
 /// The number of words at [`SYMBOL_COSTS`].
-pub const COSTS: usize = 11;
+pub const COSTS: usize = 15;
 
 /// The command's increment of the low 32 bits of the epoch ([`SYMBOL_EPOCH`]), which may wrap
 /// around. Function ids are below this value, because the runtime combines them with the epoch.

@@ -40,6 +40,17 @@ pub struct Costs {
     pub with_argument: AtomicU64,
     /// Total cost of a call with a return value and times, except for its words, in ticks.
     pub with_result: AtomicU64,
+    /// What to add to the overhead when an exit of a measured function ends a lent call, in ticks:
+    /// the cost of lending and of this end, less that of an exit. It may be negative.
+    pub lent: AtomicU64,
+    /// What to add to the time of such an exit, in ticks: the part of `lent` that comes after the
+    /// reading of the clock, and so does not fall into the call's time. 0 if times are not
+    /// corrected.
+    pub lent_after: AtomicU64,
+    /// As `lent`, for the first call that an exit of a function ends that is not measured.
+    pub ender: AtomicU64,
+    /// As `lent_after`, for the first call that an exit of a function ends that is not measured.
+    pub ender_after: AtomicU64,
 }
 
 /// The number of fractional bits in [`Costs::word`].
@@ -61,6 +72,10 @@ pub static ipath_costs: Costs = Costs {
     argument: AtomicU64::new(0),
     with_argument: AtomicU64::new(0),
     with_result: AtomicU64::new(0),
+    lent: AtomicU64::new(0),
+    lent_after: AtomicU64::new(0),
+    ender: AtomicU64::new(0),
+    ender_after: AtomicU64::new(0),
 };
 
 const _: () = assert!(size_of::<Costs>() == 8 * abi::image::COSTS);

@@ -10,7 +10,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::TRIAL;
-use abi::probe::Kind;
+use abi::probe::{Kind, LENDS};
 use abi::schema::way;
 use abi::segment::RecordHead;
 use abi::value::ValueLocation;
@@ -27,8 +27,7 @@ use crate::thread::Thread;
 use crate::walk::StackRange;
 use crate::walk::memo::{Apart, InEpoch};
 
-/// Makes `times` calls of a function with the probes `probes` ([`PLAIN`], [`COUNTED`] or
-/// [`TIMED`]), on the stack that ends at `stack`. Returns ticks. The stubs pass this function in,
+/// Makes `times` calls of a function with the probes `probes` ([`PLAIN`] to [`ENDED`]), on the stack that ends at `stack`. Returns ticks. The stubs pass this function in,
 /// because they import from this module.
 pub type Calls = unsafe extern "C" fn(times: u64, stack: u64, probes: u32) -> u64;
 
@@ -38,6 +37,10 @@ pub const PLAIN: u32 = 0;
 pub const COUNTED: u32 = 1;
 /// Calls with a probe at the entry and one at the exit.
 pub const TIMED: u32 = 2;
+/// Calls that leave by a tail call to a function with a probe at the entry and one at the exit.
+pub const LENT: u32 = 3;
+/// Calls that leave by a tail call to a function with a probe at the exit, which is not measured.
+pub const ENDED: u32 = 4;
 
 /// The number of calls per round.
 const CALLS: u64 = 64;
@@ -66,6 +69,10 @@ enum Hooks {
     None,
     Entry,
     Both,
+    /// Those of two functions, the first of which leaves by a tail call to the second.
+    Lent,
+    /// The same, with the second function's exit only.
+    Ended,
 }
 
 impl What {
@@ -83,6 +90,14 @@ impl What {
         hooks: Hooks::Both,
         way: way::TIMED,
         words: 0,
+    };
+    const LENT: Self = Self {
+        hooks: Hooks::Lent,
+        ..Self::TIMED
+    };
+    const ENDED: Self = Self {
+        hooks: Hooks::Ended,
+        ..Self::TIMED
     };
     const LONG: Self = Self {
         words: WORDS,
@@ -127,6 +142,8 @@ impl What {
 struct Taken {
     all: u64,
     measured: u64,
+    /// The part of `measured` that is not nested in another call.
+    outermost: u64,
 }
 
 /// Measures the costs, once. If system calls are not allowed, does nothing, because signals are not
@@ -186,9 +203,8 @@ unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize, call
     set(&ipath_costs.counted, all(counted));
     set(&ipath_costs.timed, all(short));
     set(&ipath_costs.general, all(counted) + inside(short));
-    set(&ipath_costs.inside, inside(short) & corrects);
-    set(&ipath_costs.inside_steady, inside(short) & corrects);
-    set(&ipath_costs.inside_argument, inside(short) & corrects);
+    let mut inside_steady = inside(short);
+    let mut inside_argument = inside(short);
     for (what, _) in What::OTHERS.iter().filter(|(_, needs)| *needs <= columns) {
         let like = match what.hooks {
             Hooks::Both => short,
@@ -197,11 +213,34 @@ unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize, call
         let taken = taken(*what).unwrap_or(like);
         set(ipath_costs.besides(what.way), all(taken));
         match what.way {
-            way::STEADY => set(&ipath_costs.inside_steady, inside(taken) & corrects),
-            way::TIMED_ARGUMENT => set(&ipath_costs.inside_argument, inside(taken) & corrects),
+            way::STEADY => inside_steady = inside(taken),
+            way::TIMED_ARGUMENT => inside_argument = inside(taken),
             _ => {}
         }
     }
+    // Of each call, only these parts differ from what is subtracted for an entry and an exit.
+    let times = CALLS as i64;
+    let signed = |ticks: u64| ticks as i64;
+    let body = signed(plain.all);
+    let both = signed(all(short));
+    let set_lent = |cost: &AtomicU64, after: &AtomicU64, taken: Taken, entries: i64| {
+        let own = signed(taken.all) - body;
+        let lent = own / times - entries * both;
+        let before = (signed(taken.outermost) - body) / times;
+        let known = signed(inside(short)) + (entries - 1) * both;
+        set(cost, lent as u64);
+        set(after, (lent - (before - known)) as u64 & corrects);
+    };
+    if let Some(lent) = taken(What::LENT) {
+        set_lent(&ipath_costs.lent, &ipath_costs.lent_after, lent, 2);
+    }
+    if let Some(ended) = taken(What::ENDED) {
+        set_lent(&ipath_costs.ender, &ipath_costs.ender_after, ended, 1);
+    }
+    // These come last: entries subtract them, and so they would be missing in the times above.
+    set(&ipath_costs.inside, inside(short) & corrects);
+    set(&ipath_costs.inside_steady, inside_steady & corrects);
+    set(&ipath_costs.inside_argument, inside_argument & corrects);
     let cost = &shared::header().call_cost;
     set(cost, all(short).max(1));
 }
@@ -285,11 +324,11 @@ unsafe fn round(
     // Calls push their return address there.
     let slot = high - 8;
     // SAFETY: activations are integers and pointers, for which zero is valid.
-    let mut activations: [Activation; 2] = unsafe { core::mem::zeroed() };
+    let mut activations: [Activation; 3] = unsafe { core::mem::zeroed() };
     prepare(record, what.way, first_bucket);
     let kind = match what.hooks {
-        Hooks::Both => Kind::Call,
-        _ => Kind::Entry,
+        Hooks::None | Hooks::Entry => Kind::Entry,
+        Hooks::Both | Hooks::Lent | Hooks::Ended => Kind::Call,
     };
     let probe = &ipath_probes[TRIAL as usize];
     let in_epoch = InEpoch::of(TRIAL, epoch::current()?);
@@ -307,24 +346,35 @@ unsafe fn round(
         (*thread).meter.sources.run_from_now();
         (&raw mut (*thread).busy).write_volatile(0);
         probe.kind.store(kind as u8, Ordering::Relaxed);
+        // The function may lend its calls, to itself.
+        probe.lending.store(LENDS, Ordering::Relaxed);
         probe.generation.store(1, Ordering::Relaxed);
         let probes = match what.hooks {
             Hooks::None => PLAIN,
             Hooks::Entry => COUNTED,
             Hooks::Both => TIMED,
+            Hooks::Lent => LENT,
+            Hooks::Ended => ENDED,
         };
         let all = calls(CALLS, high, probes);
         probe.generation.store(0, Ordering::Relaxed);
         (*thread).walker.memo.put_back(replaced);
-        let count = match what.hooks {
-            Hooks::None => CALLS + 1,
-            Hooks::Entry => record.entered.load(Ordering::Relaxed),
-            Hooks::Both => record.closed.load(Ordering::Relaxed),
+        let closed = record.closed.load(Ordering::Relaxed);
+        let is_as_planned = match what.hooks {
+            Hooks::None => true,
+            Hooks::Entry => record.entered.load(Ordering::Relaxed) == CALLS + 1,
+            Hooks::Both | Hooks::Ended => closed == CALLS + 1,
+            Hooks::Lent => closed == 2 * CALLS + 1,
         };
         // Calls that the stubs left open are still counted there.
         (*thread).calls.depths.add(TRIAL as usize).write(0);
-        let measured = areas::column(record, 0).sum.load(Ordering::Relaxed);
-        (count == CALLS + 1).then_some(Taken { all, measured })
+        let column = areas::column(record, 0);
+        let taken = Taken {
+            all,
+            measured: column.sum.load(Ordering::Relaxed),
+            outermost: column.outermost.load(Ordering::Relaxed),
+        };
+        is_as_planned.then_some(taken)
     }
 }
 
@@ -351,6 +401,7 @@ fn prepare(record: &RecordHead, way: u8, first_bucket: u32) {
     for number in 0..columns {
         let column = areas::column(record, number);
         column.sum.store(0, Ordering::Relaxed);
+        column.outermost.store(0, Ordering::Relaxed);
         column.min.store(u64::MAX, Ordering::Relaxed);
         column.first_bucket.store(first_bucket, Ordering::Relaxed);
         for bucket in &column.buckets {

@@ -130,10 +130,10 @@ impl Laid {
 
     /// Corrects times for the costs of calls, as if these had been measured, in the order of the
     /// runtime's `Costs`.
-    pub(super) fn correct(&self, costs: [u64; 11]) {
+    pub(super) fn correct(&self, costs: [u64; abi::image::COSTS]) {
         let parameters: &Parameters = self.at(SYMBOL_PARAMETERS);
         parameters.corrects.store(u64::MAX, Relaxed);
-        let known: &[AtomicU64; 11] = self.at("ipath_costs");
+        let known: &[AtomicU64; abi::image::COSTS] = self.at("ipath_costs");
         for (known, cost) in known.iter().zip(costs) {
             known.store(cost, Relaxed);
         }

@@ -291,6 +291,9 @@ macro_rules! exit_stub {
         // Lent activations.
         lent = const offset_of!(Activation, lent),
         lending = const (LENDING as u32) << NUMBER_SHIFT,
+        costs = sym ipath_costs,
+        cost_lent = const offset_of!(Costs, lent),
+        cost_lent_after = const offset_of!(Costs, lent_after),
         // The record.
         scale = const offset_of!(Parameters, scale),
         closed = const offset_of!(RecordHead, closed),
@@ -334,7 +337,10 @@ exit_stub!(
     quick::exit::ender!(""),
     ipath_fast_ender,
     ipath_slow_ender,
-    {}
+    {
+        cost_ender = const offset_of!(Costs, ender),
+        cost_ender_after = const offset_of!(Costs, ender_after),
+    }
 );
 exit_stub!(
     /// Called by the hook of an exit by a tail call of a function that is not measured.
@@ -342,7 +348,11 @@ exit_stub!(
     quick::exit::ender!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_ender_tail,
     ipath_slow_ender_tail,
-    { tail = const offset_of!(RecordHead, tail), }
+    {
+        cost_ender = const offset_of!(Costs, ender),
+        cost_ender_after = const offset_of!(Costs, ender_after),
+        tail = const offset_of!(RecordHead, tail),
+    }
 );
 exit_stub!(
     /// Called by the hook of an exit by a tail call to a function whose exits end lent activations.

@@ -69,6 +69,7 @@ macro_rules! ender {
     jne 7f                             // no: compiled code decides
             ",
             $crate::arch::x86_64::quick::thread::now!(),
+            $crate::arch::x86_64::quick::exit::lent_cost!("cost_ender", "cost_ender_after"),
             "
     jmp 44f                            // end the activation
             ",
@@ -204,6 +205,9 @@ macro_rules! end {
             "
     // The caller has left by a tail call to this function.
 43: mov rdi, [rcx + {now}]             // reload the end time
+            ",
+            $crate::arch::x86_64::quick::exit::lent_cost!("cost_lent", "cost_lent_after"),
+            "
 44: cmp dword ptr [rip + {coroutines}], 0 // with coroutines, it may have moved to another thread
     jne 7f                             // coroutines: compiled code ends the activations
     mov rsi, [rsp + {way_back}]        // the return address of the hook's call
@@ -292,6 +296,27 @@ macro_rules! end {
     };
 }
 
+/// Corrects the overhead for a lent activation that ends: an exit of its own was counted at its
+/// entry, but lending it and this end take another time. The part after the reading of the clock is
+/// added to the time in rdi as well, since it is no part of the call's time. Changes rax, rdx and
+/// the flags.
+macro_rules! lent_cost {
+    ($cost:literal, $after:literal) => {
+        concat!(
+            "
+    mov rax, [rip + {costs} + {",
+            $cost,
+            "}] // the correction, which may be negative
+    mov rdx, [rcx + {overhead}]        // the address of the thread's overhead counter
+    add [rdx], rax                     // correct the overhead
+    add rdi, [rip + {costs} + {",
+            $after,
+            "}] // the part after the end time
+            "
+        )
+    };
+}
+
 /// Replaces the time in rdi by the ticks since activation r8 was entered: subtracts the thread's
 /// measuring overhead (if times are corrected) and the activation's start. The result is 0 if it
 /// would be negative. Changes rax and the flags.
@@ -364,4 +389,4 @@ macro_rules! returns {
     };
 }
 
-pub(crate) use {current, end, ender, exit, lend, own, returned, returns, ticks};
+pub(crate) use {current, end, ender, exit, lend, lent_cost, own, returned, returns, ticks};

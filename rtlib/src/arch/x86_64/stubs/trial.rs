@@ -4,8 +4,8 @@ use core::arch::naked_asm;
 
 use abi::TRIAL;
 
-use super::{ipath_entry_stub, ipath_exit_stub};
-use crate::probe::trial::{COUNTED, PLAIN};
+use super::{ipath_ender_stub, ipath_entry_stub, ipath_exit_stub, ipath_lend_stub};
+use crate::probe::trial::{COUNTED, LENT, PLAIN, TIMED};
 
 /// Makes `times` calls with the chosen probes, see [`crate::probe::trial::Calls`].
 #[unsafe(naked)]
@@ -14,19 +14,26 @@ pub unsafe extern "C" fn calls(times: u64, stack: u64, probes: u32) -> u64 {
         "cmp edx, {one}",                // which probes are chosen?
         "jb {plain}",                    // none; the arguments stay in their registers
         "je {counted}",                     // a probe at the entry
-        "jmp {timed}",                      // probes at the entry and the exit
+        "cmp edx, {three}",                 // more than these two?
+        "jb {timed}",                       // probes at the entry and the exit
+        "je {lent}",                        // a tail call to a function with both
+        "jmp {ended}",                      // a tail call to a function with one at the exit
         one = const COUNTED,
+        three = const LENT,
         plain = sym plain,
         counted = sym counted,
         timed = sym timed,
+        lent = sym lent,
+        ended = sym ended,
     );
 }
 
-const _: () = assert!(PLAIN < COUNTED);
+const _: () = assert!(PLAIN < COUNTED && COUNTED < TIMED && TIMED < LENT);
 
 /// A function that makes `times` calls of `$function`, at label 10, on the stack that ends at
 /// `stack`. Returns ticks. As in the cells of trampolines, [rbp] is the address of the entry stub,
-/// and [rbp+8] that of the exit stub.
+/// [rbp+8] that of the exit stub, [rbp+16] that of the stub of tail calls, and [rbp+24] that of
+/// exits of functions that are not measured.
 macro_rules! calls {
     ($(#[$doc:meta])* $name:ident, $function:expr) => {
         $(#[$doc])*
@@ -37,6 +44,10 @@ macro_rules! calls {
     push rbp                           // save rbp, which will point to the cells
     push r12                           // save r12, used for the counter
     push r13                           // save r13, used for the start time
+    lea rax, [rip + {ender}]           // the address of the stub of exits that only end calls
+    push rax                           // store it in the fourth cell
+    lea rax, [rip + {lend}]            // the address of the stub of tail calls
+    push rax                           // store it in the third cell
     lea rax, [rip + {exit}]            // the address of the exit stub
     push rax                           // store it in the second cell
     lea rax, [rip + {entry}]           // the address of the entry stub
@@ -57,7 +68,7 @@ macro_rules! calls {
     shl rdx, 32                        // the high half of edx:eax
     or rax, rdx                        // the end time
     sub rax, r13                       // the elapsed ticks
-    lea rsp, [rbp + 16]                // switch back to the first stack and drop the cells
+    lea rsp, [rbp + 32]                // switch back to the first stack and drop the cells
     pop r13                            // restore r13
     pop r12                            // restore r12
     pop rbp                            // restore rbp
@@ -66,6 +77,8 @@ macro_rules! calls {
                 $function,
                 entry = sym ipath_entry_stub,
                 exit = sym ipath_exit_stub,
+                lend = sym ipath_lend_stub,
+                ender = sym ipath_ender_stub,
                 id = const TRIAL,
             );
         }
@@ -105,7 +118,7 @@ macro_rules! hook {
 calls!(
     /// Calls without probes.
     plain,
-    concat!("10:", body!(), "ret /* {entry} {exit} {id} */")
+    concat!("10:", body!(), "ret /* {id} */")
 );
 calls!(
     /// Calls with a probe at the entry.
@@ -125,6 +138,51 @@ calls!(
         "jmp 11b",                          // return to the function
         "\n13:",
         hook!("8"),
+        "ret"                               // return to the caller
+    )
+);
+
+/// The code of a function that leaves by a tail call at once, and of its callee's entry and body.
+/// Then follow the hook at the callee's exit and its return.
+macro_rules! tail_call {
+    ($entry:expr) => {
+        concat!(
+            "10: jmp 12f", // jump to the trampoline, as a patch does
+            "\n12:",
+            hook!("0"),
+            "jmp 14f",       // return to the function
+            "\n14: jmp 15f", // jump to the trampoline of its tail call
+            "\n15:",
+            hook!("16"),
+            "jmp 16f", // the tail call
+            "\n16:",
+            $entry,
+            "11:",
+            body!(),
+            "jmp 13f", // jump to the exit's trampoline, as a patch does
+            "\n13:",
+        )
+    };
+}
+
+calls!(
+    /// Calls of a function with probes at its entry and its tail call to one with probes at the
+    /// entry and the exit.
+    lent,
+    concat!(
+        tail_call!(concat!("jmp 17f", "\n17:", hook!("0"), "jmp 11f\n")),
+        hook!("8"),
+        "ret"                               // return to the caller
+    )
+);
+
+calls!(
+    /// Calls of a function with probes at its entry and its tail call to one with a probe at its
+    /// exit, which is not measured.
+    ended,
+    concat!(
+        tail_call!(""),
+        hook!("24"),
         "ret"                               // return to the caller
     )
 );
