@@ -2,7 +2,7 @@
 
 use super::activation::{Activation, return_address};
 use super::cost;
-use super::list::{BOTTOM, Calls, SEPARATOR, is_current, pop, raise};
+use super::list::{BOTTOM, Calls, SEPARATOR, is_current, is_group_unchanged, pop, raise};
 use crate::ledger::record;
 use crate::os::{foreign, parameters, sys};
 use crate::walk::StackRange;
@@ -142,13 +142,17 @@ pub unsafe fn close_all(calls: *mut Calls) {
 }
 
 /// True if an activation that was left has certainly not returned. If its function no longer has
-/// exits, it may have.
+/// exits, or if the group that it was lent in has changed, it may have.
 ///
 /// # Safety
 /// The activation is valid.
 unsafe fn has_not_returned(top: *mut Activation) -> bool {
     // SAFETY: guaranteed by the caller.
-    unsafe { is_current(top) && parameters::kind((*top).function).has_exits() }
+    unsafe {
+        is_current(top)
+            && parameters::kind((*top).function).has_exits()
+            && ((*top).slot & 1 == 0 || is_group_unchanged(top))
+    }
 }
 
 /// Closes `top`, the innermost activation, as unwound, and removes it. It is not counted if it may

@@ -319,6 +319,16 @@ pub unsafe fn is_lent_to(activation: *mut Activation, function: u32) -> bool {
     parameters::lending(function) & LENDING == number && !coroutines::are_known()
 }
 
+/// True if the group of functions in which this activation was lent has not changed since.
+///
+/// # Safety
+/// As for [`is_lent_to`].
+pub(super) unsafe fn is_group_unchanged(activation: *mut Activation) -> bool {
+    // SAFETY: guaranteed by the caller.
+    let (function, lent) = unsafe { ((*activation).function, (*activation).lent) };
+    parameters::lending(function) & LENDING == (lent >> NUMBER_SHIFT) as u16
+}
+
 /// The enclosing activation. For the innermost activation that is the next one below; for others,
 /// the next one below on the same stack, or the bottom.
 ///

@@ -282,7 +282,11 @@ impl Locked<'_> {
         if ids.is_empty() {
             return Ok(());
         }
-        stop_lending(self, ids)?;
+        let mut functions = self.document.functions.iter().enumerate();
+        // If a whole group leaves, none of its calls ends at a tail call, or counts as unwound.
+        if functions.any(|(id, function)| function.lending != 0 && !ids.contains(&id)) {
+            stop_lending(self, ids)?;
+        }
         // From here on, no call is counted whose entry would be seen and whose return would not.
         switch(self, ids, false)?;
         let mut ids = ids.to_vec();
