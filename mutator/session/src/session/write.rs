@@ -48,7 +48,10 @@ pub(super) fn switch(locked: &mut Locked<'_>, ids: &[usize], on: bool) -> Result
     let table = locked.symbol(SYMBOL_PROBES)?;
     let details = locked.symbol(SYMBOL_DETAILS)?;
     let now = clock::ns_since_start(locked.segment.header(), clock::tsc());
-    for &id in ids {
+    // Those that lend go first: a call that is lent to a function without a group counts as left.
+    let mut ids = ids.to_vec();
+    ids.sort_by_key(|&id| !locked.document.functions[id].is_lending);
+    for id in ids {
         let function = &mut locked.document.functions[id];
         if let Some(out) = function.out_ns.take_if(|_| on) {
             function.away_ns += now.saturating_sub(out);
