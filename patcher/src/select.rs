@@ -221,7 +221,7 @@ impl Pattern {
 
 /// True if a name or glob has a parenthesis for the parameters of a function.
 fn has_parameters(text: &str) -> bool {
-    pattern::without_words(text).contains('(')
+    glob::without_words(text).contains('(')
 }
 
 /// The name shown for a function without a name at `start` in the file `module`.

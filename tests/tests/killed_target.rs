@@ -80,6 +80,9 @@ fn end(mut target: Target, command: Running, arguments: &[&str], when: &str) {
     let (code, said) = command.finish();
     let what = format!("{arguments:?} {when}: {code}: {said}");
     let own_words = said.lines().filter(|l| l.starts_with("ipath: "));
+    // A command that watches a process says when it ended.
+    let ended = format!("process {} ended", target.pid());
+    let own_words = own_words.filter(|line| !line.contains(&ended));
     let own_words: Vec<&str> = own_words.collect();
     match (code, arguments[0], &own_words[..]) {
         (0, _, []) => {}

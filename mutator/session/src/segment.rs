@@ -16,6 +16,7 @@ mod measuring;
 mod module;
 mod registered;
 mod role;
+mod rows;
 mod schema;
 mod shared;
 mod site;

@@ -27,8 +27,9 @@ use crate::thread::Thread;
 use crate::walk::StackRange;
 use crate::walk::memo::{Apart, InEpoch};
 
-/// Makes `times` calls of a function with the probes `probes` ([`PLAIN`] to [`ENDED`]), on the stack that ends at `stack`. Returns ticks. The stubs pass this function in,
-/// because they import from this module.
+/// Makes `times` calls of a function with the probes `probes` ([`PLAIN`] to [`ENDED`]), on the
+/// stack that ends at `stack`. Returns ticks. The stubs pass this function in, because they import
+/// from this module.
 pub type Calls = unsafe extern "C" fn(times: u64, stack: u64, probes: u32) -> u64;
 
 /// Calls without probes.

@@ -1,7 +1,6 @@
 //! The counters of functions whose edges are counted: their graphs in the document, and their
 //! values in the segment.
 
-use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,8 +9,7 @@ use abi::segment::AREA_COUNTS;
 use patcher::Avma;
 use serde::{Deserialize, Serialize};
 
-use super::role::Role;
-use super::{Document, FunctionDoc, Segment, SegmentError};
+use super::{Segment, SegmentError};
 
 /// The graph of a function whose edges are counted, and its counters.
 ///
@@ -115,18 +113,5 @@ impl Segment {
     pub fn banks(&self, start: Avma) -> impl Iterator<Item = Avma> + use<> {
         let (offset, _) = self.area_bytes(AREA_COUNTS);
         (0..BANKS as u64).map(move |bank| start.plus(offset + bank * BANK_BYTES))
-    }
-}
-
-impl Document {
-    /// The functions and points that have a row in profiles, with their ids: those of
-    /// [`Self::measured`], but a function whose calls are measured and whose edges are counted has
-    /// one row for both.
-    pub fn rows(&self) -> impl Iterator<Item = (usize, &FunctionDoc)> {
-        let place = |f: &FunctionDoc| (f.module, f.address);
-        let called = self.measured().filter(|(_, f)| f.role.is_measured());
-        let called: HashSet<_> = called.map(|(_, f)| place(f)).collect();
-        self.measured()
-            .filter(move |(_, f)| f.role != Role::Edges || !called.contains(&place(f)))
     }
 }
