@@ -88,7 +88,9 @@ impl Builder<'_> {
         let taken = self.taken_sides(region);
         let mut waiting: Vec<&Taken> = taken.values().collect();
         let mut falls_in = false;
-        self.out.align_loop();
+        let first = region.insns.first().map(|insn| insn.displaced.at);
+        let first = first.map_or(self.out.here(), |at| self.bias.to_avma(at));
+        self.out.align_loop(first);
         for (index, insn) in region.insns.iter().enumerate() {
             let displaced = &insn.displaced;
             // The counts of the jumps to this instruction precede it if nothing else runs there.

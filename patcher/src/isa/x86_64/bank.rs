@@ -241,9 +241,10 @@ impl Code {
         self.put(insn);
     }
 
-    /// Appends bytes that are not executed, up to an address for the start of a loop.
-    pub fn align_loop(&mut self) {
-        while !self.here().0.is_multiple_of(LOOP_ALIGNMENT as u64) {
+    /// Appends bytes that are not executed, up to an address for the copy of a loop at `original`.
+    pub fn align_loop(&mut self, original: Avma) {
+        let wanted = original.0 % LOOP_ALIGNMENT as u64;
+        while self.here().0 % LOOP_ALIGNMENT as u64 != wanted {
             self.put(&[super::patch::BREAKPOINT]);
         }
     }
@@ -267,5 +268,6 @@ impl Code {
     }
 }
 
-/// Loops start at multiples of this address, in bytes: the processor decodes 32 bytes at a time.
-pub const LOOP_ALIGNMENT: usize = 32;
+/// Copies of loops are at the same place as the loop among so many bytes, a cache line: compilers
+/// align loops, and the prediction of branches depends on their addresses.
+pub const LOOP_ALIGNMENT: usize = 64;
