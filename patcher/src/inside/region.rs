@@ -92,6 +92,13 @@ impl Region {
             .ok()
     }
 
+    /// The counters of this instruction for these transfers.
+    pub fn counters_at(&self, at: Svma, transfer: Transfer) -> impl Iterator<Item = Counter> + '_ {
+        let counters = self.counters.iter();
+        let counters = counters.filter(move |(of, c)| *of == at && c.transfer == transfer);
+        counters.map(|&(_, counter)| counter)
+    }
+
     /// The addresses outside of the region at which control may continue, each once.
     pub fn exits(&self) -> BTreeSet<Svma> {
         let targets = self.insns.iter().flat_map(|insn| {
@@ -183,14 +190,5 @@ impl Finder<'_, '_> {
             displaced: Displaced::of(insn, bytes).ok()?,
             lowered: isa::lowered(insn),
         })
-    }
-}
-
-impl Region {
-    /// The counters of this instruction for these transfers.
-    pub fn counters_at(&self, at: Svma, transfer: Transfer) -> impl Iterator<Item = Counter> + '_ {
-        let counters = self.counters.iter();
-        let counters = counters.filter(move |(of, c)| *of == at && c.transfer == transfer);
-        counters.map(|&(_, counter)| counter)
     }
 }

@@ -15,8 +15,8 @@ use super::function::position;
 pub struct Inside {
     /// Index into [`Profile::functions`](super::Profile::functions).
     pub function: usize,
-    /// The number of activations that may make counts wrong: those in progress when counting began
-    /// or ended. 0 if the counts are exact.
+    /// The number by which counts may be wrong: the activations in progress when counting began or
+    /// ended, and the transfers during the reading. 0 if the counts are exact.
     #[serde(default)]
     pub uncertain: u64,
     /// The basic blocks, in address order.

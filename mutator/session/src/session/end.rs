@@ -17,7 +17,7 @@ use super::runtime_memory::{own_mappings, read};
 use super::stack_scan::Stacks;
 use super::traps::{after_traps, unhandle_traps};
 use super::view::View;
-use super::write::move_back;
+use super::write::{leave_trampolines, move_back};
 use super::{Session, SessionError};
 use crate::segment::{
     Document, Forking, FunctionDoc, Journal, PairDoc, RegionDoc, Role, SegmentError, SiteDoc,
@@ -288,8 +288,7 @@ impl View<'_> {
         // Threads at copied instructions continue at the originals if those have been restored.
         let functions = &self.document.functions;
         let sites = functions.iter().flat_map(FunctionDoc::sites_restored);
-        let pairs = sites.clone().flat_map(|site| site.pairs(false));
-        move_back(stopped, pairs, sites.flat_map(|site| &site.banked))?;
+        leave_trampolines(stopped, sites)?;
         let mut inside = Vec::new();
         for thread in stopped.threads() {
             self.renew(memory, stacks, thread)?;

@@ -149,11 +149,12 @@ pub(super) fn plan_with(
                 _ => None,
             })
             .collect();
-        let mut number = 0..;
-        regions.retain(|_| {
-            let number = number.next();
-            !entered.is_empty() && number.is_some_and(|number| !entered.contains(&number))
-        });
+        if entered.is_empty() {
+            regions.clear();
+        }
+        let numbered = (0..).zip(std::mem::take(&mut regions));
+        let others = numbered.filter(|(number, _)| !entered.contains(number));
+        regions = others.map(|(_, region)| region).collect();
     }
 }
 

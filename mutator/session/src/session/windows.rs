@@ -11,7 +11,7 @@ use super::refusing::refuse_known;
 use super::rows::follows_goroutines;
 use super::stack_scan::Stacks;
 use super::view::View;
-use super::write::{Part, move_back, switch};
+use super::write::{Part, leave_trampolines, switch};
 use crate::segment::{Document, FunctionDoc, SiteDoc};
 use ipath_target::process::{Extent, Mapping, Memory, Tid};
 use ipath_target::tracee::Stopped;
@@ -56,9 +56,7 @@ impl View<'_> {
         let left = left_trampolines(self.document, ids);
         if !left.is_empty() {
             let functions = self.document.functions.iter().filter(|f| f.is_retired());
-            let restored = functions.flat_map(FunctionDoc::sites_restored);
-            let pairs = restored.clone().flat_map(|site| site.pairs(false));
-            move_back(stopped, pairs, restored.flat_map(|site| &site.banked))?;
+            leave_trampolines(stopped, functions.flat_map(FunctionDoc::sites_restored))?;
         }
         for thread in stopped.threads() {
             if let Some((id, site)) = inside(thread.pc()) {

@@ -348,6 +348,16 @@ pub(super) fn with_hosts(sites: &[&SiteDoc], landings: BTreeMap<u32, Avma>) -> B
     all
 }
 
+/// Moves threads from the trampolines of these sites, which have been restored, to the original
+/// code. A thread where that has no counterpart stays. Fails if a thread cannot be moved.
+pub(super) fn leave_trampolines<'s>(
+    stopped: &mut Stopped,
+    sites: impl Iterator<Item = &'s SiteDoc> + Clone,
+) -> Result<(), SessionError> {
+    let pairs = sites.clone().flat_map(|site| site.pairs(false));
+    move_back(stopped, pairs, sites.flat_map(|site| &site.banked))
+}
+
 /// Moves each thread at the second address of one of these pairs to the first. A thread at one of
 /// `banked` gets the register back that the copy has spilled. Fails if a thread cannot be moved.
 pub(super) fn move_back<'p>(
