@@ -13,6 +13,18 @@ fn target() -> Target {
     Target::start(program("suggested.c"), ["cpu"]).await_output("ready")
 }
 
+/// Takes `hot` from the functions to choose from. Which one has the most samples at first is a
+/// matter of luck.
+fn take_hot(seated: &mut Pty) {
+    seated.shows("hot");
+    seated.send(b"/hot");
+    seated.shows("names with: hot");
+    seated.send(b"\r");
+    seated.forget();
+    seated.send(b"\r");
+    seated.shows("FUNCTION < CALLERS");
+}
+
 /// A target, its process id, and a terminal that shows its functions to choose from.
 fn choosing() -> (Target, String, Pty) {
     let target = target();
@@ -27,9 +39,7 @@ fn a_function_is_chosen_and_measured() {
     let (target, _, mut seated) = choosing();
     seated.shows("Enter measure exactly");
     seated.shows("samples");
-    seated.forget();
-    seated.send(b"\r");
-    seated.shows("FUNCTION < CALLERS");
+    take_hot(&mut seated);
     seated.shows("mixed < main");
     seated.send(b"q");
     assert_eq!(seated.wait(), 0, "{}", seated.report());
@@ -63,10 +73,7 @@ fn a_function_of_a_tree_is_chosen_and_measured() {
     let pid = target.pid().to_string();
     let mut seated = Pty::start(ipath(), ["attach", &pid, "--children"]);
     seated.shows("2 processes: ");
-    seated.shows("hot");
-    seated.forget();
-    seated.send(b"\r");
-    seated.shows("FUNCTION < CALLERS");
+    take_hot(&mut seated);
     seated.shows("mixed < main");
     leave(seated, target);
 }
@@ -156,10 +163,7 @@ fn end_program(seated: &Pty) {
 fn run_lets_choose_while_the_program_runs() {
     let program = program("suggested.c").display().to_string();
     let mut seated = running(&format!("exec {program} cpu"));
-    seated.shows("hot");
-    seated.forget();
-    seated.send(b"\r");
-    seated.shows("FUNCTION < CALLERS");
+    take_hot(&mut seated);
     seated.shows("hot");
     seated.send(b"q");
     seated.shows("Nothing was lost");
