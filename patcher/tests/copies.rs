@@ -146,6 +146,7 @@ impl Compared<'_> {
         let cells = CountCells {
             stub: Avma(TRAMPOLINES - 8),
             table: Some(Avma(TRAMPOLINES - 16)),
+            paths: Avma(TRAMPOLINES - 32),
             claim: 0,
         };
         let cell = Avma(TRAMPOLINES - 24);

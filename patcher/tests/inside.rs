@@ -14,7 +14,7 @@ use patcher::function::Function;
 use patcher::image::Image;
 use patcher::inside::{
     Action, BlockEnd, Chords, Count, Counting, Dominators, EdgeId, EdgeKind, Graph, Loops,
-    NeverReturning, Node, Numbering, Place, Start, Transfer, check, solve,
+    NeverReturning, Node, Numbering, PathCounting, Pathless, Place, Start, Transfer, check, solve,
 };
 use patcher::isa::Insn;
 use patcher::plan::{Allowed, Effect, Effects, Hooked, ProbePoint, plan_inside};
@@ -24,6 +24,10 @@ const FEW_PATHS: u64 = 4096;
 
 #[derive(Default, Debug)]
 struct Figures {
+    /// Functions whose paths can be counted, and why others cannot.
+    followed: usize,
+    pathless: BTreeMap<&'static str, usize>,
+    path_hooks: usize,
     functions: usize,
     accepted: usize,
     without_doubt: usize,
@@ -233,11 +237,11 @@ fn check_counters(counting: &Counting, taken: &[EdgeId]) {
 }
 
 /// Checks that the numbers on a walk stand for its paths.
-fn check_paths(graph: &Graph, numbering: &Numbering, taken: &[EdgeId]) {
+fn check_paths(numbering: &Numbering, taken: &[EdgeId]) {
     let mut sum = 0_u64;
     let mut path = Vec::new();
     let ends = |number: u64, path: &mut Vec<EdgeId>| {
-        let found = numbering.decode(graph, number).expect("a path");
+        let found = numbering.decode(number).expect("a path");
         if let Start::Entry(edge) = found.start {
             assert_eq!(path.remove(0), edge);
         }
@@ -284,6 +288,12 @@ impl Figures {
                     check_graph(&image, &flow, &graph, &capstone);
                     figures.add(&graph);
                     figures.add_counting(&flow, &graph);
+                    figures.add_paths(PathCounting::of(
+                        &image,
+                        &context,
+                        &function,
+                        (&flow, &graph),
+                    ));
                     if figures.accepted.is_multiple_of(7) {
                         figures.plan(&image, &context, &function, &flow, &graph);
                     }
@@ -300,6 +310,21 @@ impl Figures {
             }
         }
         figures
+    }
+
+    fn add_paths(&mut self, paths: Result<PathCounting, Pathless>) {
+        let reason = match paths {
+            Ok(counting) => {
+                self.path_hooks += counting.hooks.len();
+                self.followed += 1;
+                return;
+            }
+            Err(Pathless::TooMany) => "too many",
+            Err(Pathless::NoPlace(_)) => "no place",
+            Err(Pathless::UnknownFrame(_)) => "unknown frame",
+            Err(Pathless::ReturnsTwice(_)) => "returns twice",
+        };
+        *self.pathless.entry(reason).or_default() += 1;
     }
 
     fn add_counting(&mut self, flow: &Flow, graph: &Graph) {
@@ -398,7 +423,7 @@ impl Figures {
                 self.few_paths += usize::from(numbering.paths() <= FEW_PATHS);
                 let is_increment = |action: &&Action| matches!(action, Action::Add(by) if *by > 0);
                 self.increments += numbering.actions().iter().filter(is_increment).count();
-                check_paths(graph, &numbering, taken.as_deref().unwrap_or_default());
+                check_paths(&numbering, taken.as_deref().unwrap_or_default());
             }
             Err(_) => self.too_many_paths += 1,
         }

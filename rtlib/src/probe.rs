@@ -9,6 +9,7 @@ mod forks;
 mod loads;
 mod moves;
 pub mod next;
+pub mod path;
 pub mod point;
 mod registering;
 mod switches;

@@ -22,6 +22,7 @@ mod per_cycle;
 mod process;
 mod program;
 mod room;
+mod taken_paths;
 #[cfg(test)]
 mod tests;
 mod total;
@@ -46,6 +47,7 @@ pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::{program, started_as};
 pub use room::UNKNOWN_CALLERS;
 pub use room::{names_of, reason};
+pub use taken_paths::{PathEnd, PathStart, PathTotals, TakenPath};
 pub use total::Total;
 pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 

@@ -52,7 +52,7 @@ pub use document::{
     Document, FunctionDoc, MetricDoc, PendingDoc, RefusedDoc, RegionDoc, RuntimeDoc, StopDoc,
 };
 pub use error::SegmentError;
-pub use inside::{EdgeDoc, InsideDoc};
+pub use inside::{EdgeDoc, InsideDoc, PathCounts, PathsDoc};
 pub use journal::Journal;
 pub use layout::Shape;
 pub use lock::Lock;

@@ -73,8 +73,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use abi::count::Bank;
 use abi::image::{
     SYMBOL_ALIVE, SYMBOL_COUNT_STUB, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB,
-    SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_POINT_STUB, SYMBOL_TAIL_STUB,
-    SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB,
+    SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_PATH_STUB, SYMBOL_POINT_STUB,
+    SYMBOL_TAIL_STUB, SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB,
 };
 use abi::segment::{STATE_ACTIVE, STATE_ENDED};
 use patcher::Avma;
@@ -385,6 +385,7 @@ impl Session {
             point,
             SYMBOL_COUNT_STUB,
             SYMBOL_ALIVE,
+            SYMBOL_PATH_STUB,
         ] {
             let mut at = self.symbol(symbol)?.0;
             if symbol == SYMBOL_ALIVE {

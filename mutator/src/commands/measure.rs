@@ -28,7 +28,7 @@ pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>
     texts.iter().map(parse).collect()
 }
 
-/// The places of a command line (`--at` and `--edges`). An error if one cannot be parsed.
+/// The places of a command line (`--at`, `--edges` and `--paths`). An error if one cannot be parsed.
 pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, Failure> {
     let parse = |option: &str, given: &String, text: &str| {
         let subject = || format!("{option} '{given}'");
@@ -37,7 +37,9 @@ pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, F
     let places = patterns.at.iter().map(|text| parse("--at", text, text));
     let edges = patterns.edges.iter();
     let edges = edges.map(|text| parse("--edges", text, &format!("{text}:edges")));
-    places.chain(edges).collect()
+    let paths = patterns.paths.iter();
+    let paths = paths.map(|text| parse("--paths", text, &format!("{text}:paths")));
+    places.chain(edges).chain(paths).collect()
 }
 
 /// The options of a session. If only points are given, only counts are measured.

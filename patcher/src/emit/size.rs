@@ -3,6 +3,7 @@
 use crate::inside::Region;
 use crate::isa::{
     COUNT, COUNT_IN, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE, LOOP_ALIGNMENT,
+    PATH_HOOK,
 };
 use crate::plan::{Effect, ProbePoint, Site};
 
@@ -16,6 +17,7 @@ pub fn max_len(site: &Site) -> usize {
         Effect::Entry => HOOK,
         Effect::Point(_) => HOOK_AT_POINT,
         Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
+        Effect::Path(..) => PATH_HOOK + LONG,
         Effect::Enter(_) => enter_len(),
         // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
         Effect::Exit | Effect::TailExit(_) => HOOK + LONG,

@@ -33,6 +33,9 @@ pub struct Hooks {
 pub struct CountCells {
     /// The cell of the stub, which the hooks call with the counter's number.
     pub stub: Avma,
+    /// The cell of the stub for paths, which the hooks call with the address of their row
+    /// ([`PathRow`](crate::isa::PathRow)).
+    pub paths: Avma,
     /// The cell with the address of the table of banks ([`CountIn`](crate::isa::CountIn)). `None` if
     /// all hooks must call the stub.
     pub table: Option<Avma>,

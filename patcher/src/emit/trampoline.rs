@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{Avma, Bias, Svma};
-use crate::inside::Counter;
-use crate::isa::{Code, Displaced, Goal};
+use crate::inside::{Counter, PathStep};
+use crate::isa::{Code, Displaced, Goal, PathRow};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 
 use super::terms::{BankedPc, CountCells, EmitError, Hooks, Labels, PcPair};
@@ -38,6 +38,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         taken: Vec::new(),
         rows: Vec::new(),
         uncounted: Vec::new(),
+        path_rows: Vec::new(),
         copied: BTreeMap::new(),
         banked: Vec::new(),
         walked: Vec::new(),
@@ -51,6 +52,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
     builder.taken_jumps()?;
     builder.copies()?;
     builder.uncounted()?;
+    builder.path_rows();
     Ok(Built {
         code: builder.out.finish()?,
         pcs: builder.pcs,
@@ -85,6 +87,8 @@ pub(super) struct Builder<'a> {
     rows: Vec<usize>,
     /// Counts of threads without a bank.
     uncounted: Vec<Uncounted>,
+    /// The rows of the hooks of paths, with their labels. They are data, after all code.
+    path_rows: Vec<(usize, PathRow)>,
     /// The labels of the copies of each region that is entered, by the region's number.
     pub(super) copied: BTreeMap<u32, Labels>,
     /// Equivalent program counters in copies that have spilled the register of the bank.
@@ -216,6 +220,10 @@ impl<'a> Builder<'a> {
                 let missing = EmitError::NoPointStub { at: original };
                 return self.count(counter, self.hooks.counts.ok_or(missing)?);
             }
+            Effect::Path(step) => {
+                let missing = EmitError::NoPointStub { at: original };
+                return self.path(step, self.hooks.counts.ok_or(missing)?);
+            }
             Effect::Enter(number) => {
                 let missing = EmitError::NoPointStub { at: original };
                 return self.enter(number, header, self.hooks.counts.ok_or(missing)?);
@@ -243,6 +251,19 @@ impl<'a> Builder<'a> {
             after,
         });
         Ok(())
+    }
+
+    /// Emits the hook of a path.
+    fn path(&mut self, step: PathStep, cells: CountCells) -> Result<(), EmitError> {
+        let label = self.out.label();
+        self.path_rows.push((label, step.row()));
+        Ok(self.out.path_hook(label, cells.paths)?)
+    }
+
+    fn path_rows(&mut self) {
+        for (label, row) in std::mem::take(&mut self.path_rows) {
+            self.out.path_row(label, &row);
+        }
     }
 
     /// Emits the calls of the stub for counts in threads without a bank.

@@ -63,7 +63,7 @@ impl Counting {
         let live = Liveness::of(flow, graph);
         let free = |at: Svma| live.free_before(flow, graph, at);
         let counters = counted.map(|(&edge, number)| {
-            let place = place(&segments, edge)?;
+            let place = placed(&segments, edge)?;
             Ok(count(flow, &segments, (edge, number), place, free))
         });
         let counters = counters.collect::<Result<_, NoPlace>>()?;
@@ -76,7 +76,7 @@ impl Counting {
 }
 
 /// The place of a counter, and the transfers that are counted there.
-fn place(graph: &Graph, edge: EdgeId) -> Result<(Place, Transfer), NoPlace> {
+pub(super) fn placed(graph: &Graph, edge: EdgeId) -> Result<(Place, Transfer), NoPlace> {
     let Edge { to, kind, .. } = graph.edge(edge);
     let missing = NoPlace {
         to: to.block().map(|block| graph.block(block).range.start),
@@ -144,7 +144,7 @@ fn at_free_flags(
 ///
 /// A block at which several edges arrive begins with an empty segment. So its arrivals can be
 /// counted together, at its first instruction, where they cannot be counted apart.
-fn divided(flow: &Flow, graph: &Graph) -> (Graph, Vec<BlockId>) {
+pub(super) fn divided(flow: &Flow, graph: &Graph) -> (Graph, Vec<BlockId>) {
     let mut segments = Vec::new();
     let mut blocks = Vec::new();
     // The first segment of each block, and the number of segments.

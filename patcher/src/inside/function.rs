@@ -19,6 +19,15 @@ pub enum Part {
     Loops,
     /// All edges, which are counted together.
     Edges,
+    /// All paths, which are counted together.
+    Paths,
+}
+
+impl Part {
+    /// True if the part is no set of instructions, but is counted as a whole.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::Edges | Self::Paths)
+    }
 }
 
 /// The instructions, basic blocks and loops of a function.
@@ -56,7 +65,7 @@ impl Inside {
             Part::Blocks => (0..self.graph.blocks().len()).collect(),
             Part::Loop(number) => headers().skip(number as usize).take(1).collect(),
             Part::Loops => headers().collect(),
-            Part::Edges => Vec::new(),
+            Part::Edges | Part::Paths => Vec::new(),
         };
         let blocks = blocks.into_iter();
         let blocks = blocks.filter_map(|block| self.graph.blocks().get(block));

@@ -256,7 +256,7 @@ impl Graph {
     }
 }
 
-fn index_of(node: Node, exit: usize) -> usize {
+pub(super) fn index_of(node: Node, exit: usize) -> usize {
     match node {
         Node::Entry => 0,
         Node::Block(block) => block.index() + 1,

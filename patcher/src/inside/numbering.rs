@@ -1,57 +1,24 @@
 //! Numbers of acyclic paths, after Ball and Larus ("Efficient Path Profiling", MICRO-29, 1996).
 //!
-//! A path begins at an edge from the virtual entry or at the header of a loop. It ends at an edge
-//! to the virtual exit or at a back edge. The back edges are cut, which leaves a graph without
-//! cycles. A back edge `v -> w` is replaced by two dummy edges, `entry -> w` and `v -> exit`. All
-//! back edges to `w` share the first one. Each has its own second one, so that the number of a path
-//! also states the back edge at its end. In a loop that is not reducible, the back edges are the
-//! retreating edges of a depth-first search.
-//!
-//! ```text
-//! paths(exit) = 1
-//! paths(v)    = sum of paths(w) over the edges v -> w
-//! value(e)    = sum of paths(w) over the edges v -> w before e
-//! number      = sum of value(e) over the edges of the path
-//! ```
-//!
 //! The increments move the values to the chords of a spanning tree, which has the edges with the
 //! highest expected frequency (Ball, "Efficiently Counting Program Events with Support for On-line
 //! Queries", ACM TOPLAS 16(5), 1994). The sum over each complete path stays the same.
 
 use std::cmp::Reverse;
-use std::fmt;
 
-use super::graph::{BlockId, EdgeId, Graph, Node};
+use super::graph::{EdgeId, Graph, Node};
 use super::loops::Loops;
+use super::path_table::{Path, PathTable, Step, StepKind, TooManyPaths};
+use super::place::Place;
 use super::union::Union;
 use super::weights::Weights;
 
 /// The numbering of the acyclic paths of one function.
 #[derive(Clone, Debug)]
 pub struct Numbering {
-    /// For each node, its edges in ascending order of their values.
-    steps: Vec<Vec<Step>>,
+    table: PathTable,
     /// For each edge of the graph, the action of a transfer along it.
     actions: Vec<Action>,
-    paths: u64,
-}
-
-/// An edge of the graph without cycles.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    kind: StepKind,
-    to: Node,
-    value: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StepKind {
-    /// An edge of the graph.
-    Edge(EdgeId),
-    /// The dummy edge from the entry to a header.
-    Header(BlockId),
-    /// The dummy edge from the source of a back edge to the exit.
-    Back(EdgeId),
 }
 
 /// The change of the path sum `r` by a transfer along an edge. All arithmetic is modulo 2^64.
@@ -72,41 +39,6 @@ pub enum Action {
     },
 }
 
-/// An acyclic path.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Path {
-    /// The beginning of the path.
-    pub start: Start,
-    /// The blocks of the path, in order.
-    pub blocks: Vec<BlockId>,
-    /// The edges between these blocks, in order.
-    pub edges: Vec<EdgeId>,
-    /// The end of the path.
-    pub end: End,
-}
-
-/// The beginning of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Start {
-    /// An edge from the virtual entry.
-    Entry(EdgeId),
-    /// The header of a loop, after a back edge.
-    Header(BlockId),
-}
-
-/// The end of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum End {
-    /// An edge to the virtual exit.
-    Exit(EdgeId),
-    /// A back edge.
-    Back(EdgeId),
-}
-
-/// There are 2^64 or more paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyPaths;
-
 impl Numbering {
     /// Numbers the paths of `graph`.
     ///
@@ -117,12 +49,11 @@ impl Numbering {
         loops: &Loops,
         measured: Option<&[u64]>,
     ) -> Result<Self, TooManyPaths> {
+        let is_back = |edge| loops.is_back(edge);
         let mut numbering = Self {
-            steps: steps(graph, loops),
+            table: PathTable::of(graph.blocks().len(), graph.edges(), is_back)?,
             actions: Vec::new(),
-            paths: 0,
         };
-        numbering.paths = set_values(graph, &mut numbering.steps)?;
         numbering.actions =
             numbering.increments(graph, loops, &Weights::new(graph, loops, measured));
         Ok(numbering)
@@ -130,7 +61,12 @@ impl Numbering {
 
     /// The number of paths. The paths have the numbers from 0 up to it.
     pub fn paths(&self) -> u64 {
-        self.paths
+        self.table.paths()
+    }
+
+    /// The path with the number `number`. `None` if there are not so many paths.
+    pub fn decode(&self, number: u64) -> Option<Path> {
+        self.table.decode(number)
     }
 
     /// The action of a transfer along `edge`.
@@ -143,51 +79,6 @@ impl Numbering {
         &self.actions
     }
 
-    /// The path with the number `number` in `graph`, from which the numbering was made. `None` if
-    /// there are not so many paths.
-    pub fn decode(&self, graph: &Graph, number: u64) -> Option<Path> {
-        if number >= self.paths {
-            return None;
-        }
-        let mut rest = number;
-        let mut step = self.step(graph, Node::Entry, &mut rest)?;
-        let start = match step.kind {
-            StepKind::Edge(edge) => Start::Entry(edge),
-            StepKind::Header(header) => Start::Header(header),
-            StepKind::Back(_) => return None,
-        };
-        let (mut blocks, mut edges) = (Vec::new(), Vec::new());
-        loop {
-            blocks.push(step.to.block()?);
-            step = self.step(graph, step.to, &mut rest)?;
-            let end = match (step.kind, step.to) {
-                (StepKind::Back(edge), _) => End::Back(edge),
-                (StepKind::Edge(edge), Node::Exit) => End::Exit(edge),
-                (StepKind::Edge(edge), _) => {
-                    edges.push(edge);
-                    continue;
-                }
-                (StepKind::Header(_), _) => return None,
-            };
-            return Some(Path {
-                start,
-                blocks,
-                edges,
-                end,
-            });
-        }
-    }
-
-    /// The next step from `node` on the path for which the sum of the values is `rest`. Subtracts
-    /// the step's value from `rest`.
-    fn step(&self, graph: &Graph, node: Node, rest: &mut u64) -> Option<Step> {
-        let steps = &self.steps[graph.index(node)];
-        let after = steps.partition_point(|step| step.value <= *rest);
-        let step = *steps.get(after.checked_sub(1)?)?;
-        *rest -= step.value;
-        Some(step)
-    }
-
     /// Moves the values to the chords of a spanning tree.
     ///
     /// Each node has a potential: `potential(w) = potential(v) + value(e)` for an edge `e` from `v`
@@ -198,7 +89,7 @@ impl Numbering {
         let potential = self.potentials(graph, weights);
         let mut actions = vec![Action::Add(0); graph.edges().len()];
         let mut starts = vec![0_u64; graph.nodes()];
-        for (from, steps) in self.steps.iter().enumerate() {
+        for (from, steps) in self.table.steps().iter().enumerate() {
             for step in steps {
                 let to = graph.index(step.to);
                 let sum = potential[from].wrapping_add(step.value);
@@ -235,7 +126,7 @@ impl Numbering {
     /// constants of code that is needed anyway.
     fn potentials(&self, graph: &Graph, weights: &Weights<'_>) -> Vec<u64> {
         let (entry, exit) = (graph.index(Node::Entry), graph.index(Node::Exit));
-        let all = self.steps.iter().enumerate();
+        let all = self.table.steps().iter().enumerate();
         let all = all.flat_map(|(from, steps)| steps.iter().map(move |&step| (from, step)));
         let mut all: Vec<(usize, Step)> = all.collect();
         all.sort_by_cached_key(|&(from, step)| {
@@ -243,7 +134,9 @@ impl Numbering {
                 StepKind::Edge(edge) if from != entry && step.to != Node::Exit => Some(edge),
                 _ => None,
             };
-            Reverse(inner.map(|edge| weights.of(edge)))
+            // An edge without a place needs the increment 0.
+            let weight = |edge| (Place::of(graph, edge).is_none(), weights.of(edge));
+            Reverse(inner.map(weight))
         });
         let mut sets = Union::new(graph.nodes());
         sets.merge_into(exit, entry);
@@ -272,70 +165,3 @@ impl Numbering {
             .collect()
     }
 }
-
-/// The edges of the graph without cycles, for each node.
-fn steps(graph: &Graph, loops: &Loops) -> Vec<Vec<Step>> {
-    let new = |kind, to| Step { kind, to, value: 0 };
-    let mut steps: Vec<Vec<Step>> = vec![Vec::new(); graph.nodes()];
-    for id in graph.edge_ids() {
-        let edge = graph.edge(id);
-        steps[graph.index(edge.from)].push(if loops.is_back(id) {
-            new(StepKind::Back(id), Node::Exit)
-        } else {
-            new(StepKind::Edge(id), edge.to)
-        });
-    }
-    for found in loops.loops() {
-        let dummy = new(StepKind::Header(found.header), Node::Block(found.header));
-        steps[graph.index(Node::Entry)].push(dummy);
-    }
-    steps
-}
-
-/// Sets the values of all steps. Returns the number of paths from the entry.
-fn set_values(graph: &Graph, steps: &mut [Vec<Step>]) -> Result<u64, TooManyPaths> {
-    let mut paths = vec![0_u64; graph.nodes()];
-    paths[graph.index(Node::Exit)] = 1;
-    for node in successors_first(graph, steps) {
-        let mut sum = 0_u64;
-        for step in &mut steps[node] {
-            step.value = sum;
-            sum = sum
-                .checked_add(paths[graph.index(step.to)])
-                .ok_or(TooManyPaths)?;
-        }
-        paths[node] += sum;
-    }
-    Ok(paths[graph.index(Node::Entry)])
-}
-
-/// The nodes that the entry leads to, each after its successors.
-fn successors_first(graph: &Graph, steps: &[Vec<Step>]) -> Vec<usize> {
-    let mut found = Vec::new();
-    let mut is_seen = vec![false; graph.nodes()];
-    let mut path = vec![(graph.index(Node::Entry), 0)];
-    while let Some((node, next)) = path.last_mut() {
-        let step = steps[*node].get(*next);
-        *next += 1;
-        match step.map(|step| graph.index(step.to)) {
-            Some(to) => {
-                if !std::mem::replace(&mut is_seen[to], true) {
-                    path.push((to, 0));
-                }
-            }
-            None => {
-                found.push(*node);
-                path.pop();
-            }
-        }
-    }
-    found
-}
-
-impl fmt::Display for TooManyPaths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the function has 2^64 or more paths")
-    }
-}
-
-impl std::error::Error for TooManyPaths {}

@@ -12,6 +12,7 @@ mod insn;
 mod jump_source;
 mod offset_table;
 mod patch;
+mod path_row;
 mod patterns;
 mod pun;
 mod realigned;
@@ -34,6 +35,7 @@ pub use patch::{
     BREAKPOINT, CodeError, JUMP, SHORT_JUMP, STONE, jump, punned_jump, retargeted, short_jump,
     stone,
 };
+pub use path_row::{PATH_HOOK, PathRow};
 pub use patterns::*;
 pub use pun::Pun;
 pub use realigned::Places;

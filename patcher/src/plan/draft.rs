@@ -37,7 +37,11 @@ impl Draft {
             // The trampoline of a retargeted jump contains no code after the jump.
             Effect::Exit | Effect::TailExit(_) => !retargeted || carrier == point.at.0,
             // A conditional jump that is not taken does not reach its trampoline.
-            Effect::Entry | Effect::Point(_) | Effect::Count(..) | Effect::Enter(_) => self
+            Effect::Entry
+            | Effect::Point(_)
+            | Effect::Count(..)
+            | Effect::Path(..)
+            | Effect::Enter(_) => self
                 .displaced
                 .iter()
                 .any(|d| d.at == point.at && !(retargeted && d.falls_through())),

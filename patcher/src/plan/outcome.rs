@@ -110,8 +110,10 @@ impl FunctionPlan {
     /// Adds `base` to the numbers of all counters.
     pub fn number_counters_from(&mut self, base: u32) {
         for point in self.hooks_mut() {
-            if let Effect::Count(counter) = &mut point.effect {
-                counter.number += base;
+            match &mut point.effect {
+                Effect::Count(counter) => counter.number += base,
+                Effect::Path(step) => step.first += base,
+                _ => {}
             }
         }
         for site in &mut self.sites {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::addr::Svma;
 use crate::flow::{Leave, LeaveKind};
-use crate::inside::{Counter, Transfer};
+use crate::inside::{Counter, PathStep, Transfer};
 
 /// The event that a hook reports when control passes a probe point.
 ///
@@ -18,6 +18,8 @@ pub enum Effect {
     Point(u32),
     /// A transfer of control is counted.
     Count(Counter),
+    /// A path inside the function begins, goes on, or ends.
+    Path(PathStep),
     /// Control continues in the copy of the region with this number. The instruction is a header of
     /// the region.
     Enter(u32),
@@ -38,17 +40,26 @@ impl Effect {
 
     /// True if the hook of a conditional jump runs only if the jump is taken.
     pub fn is_if_taken(self) -> bool {
-        self.is_exit() || matches!(self, Self::Count(c) if c.transfer == Transfer::Taken)
+        self.is_exit() || self.transfer() == Some(Transfer::Taken)
     }
 
     /// True if the hook of a conditional jump runs only if the jump is not taken.
     pub fn is_if_not_taken(self) -> bool {
-        matches!(self, Self::Count(c) if c.transfer == Transfer::NotTaken)
+        self.transfer() == Some(Transfer::NotTaken)
+    }
+
+    /// The transfers of control that are counted or followed.
+    fn transfer(self) -> Option<Transfer> {
+        match self {
+            Self::Count(counter) => Some(counter.transfer),
+            Self::Path(step) => Some(step.transfer),
+            _ => None,
+        }
     }
 
     /// True if the hook runs at an instruction inside the activation, where the red zone is live.
     pub fn is_inside(self) -> bool {
-        matches!(self, Self::Point(_) | Self::Count(..) | Self::Enter(_))
+        !matches!(self, Self::Entry | Self::Exit | Self::TailExit(_))
     }
 }
 

@@ -33,6 +33,11 @@ pub const SYMBOL_POINT_STUB: &str = "ipath_point_stub";
 pub const SYMBOL_VERIFIED_POINT_STUB: &str = "ipath_verified_point_stub";
 /// Symbol of the stub for counts.
 pub const SYMBOL_COUNT_STUB: &str = "ipath_count_stub";
+/// Symbol of the stub for paths.
+pub const SYMBOL_PATH_STUB: &str = "ipath_path_stub";
+/// Symbol of the table of [`Slot`](crate::path::Slot), [`SLOTS`](crate::path::SLOTS) long, in pages
+/// that are zeroed in a forked child.
+pub const SYMBOL_PATHS: &str = "ipath_paths";
 /// Symbol of the stub that does nothing.
 pub const SYMBOL_IDLE_STUB: &str = "ipath_idle_stub";
 /// Symbols of the code at which probes that need more stack continue on a stack that belongs to the

@@ -43,6 +43,14 @@ pub mod counter {
 
 /// Changes of a word that only one thread writes to, and its signal handlers.
 pub mod exchange {
+    /// Adds 1 to the word, atomically with respect to the thread's signal handlers.
+    ///
+    /// # Safety
+    /// The word may be written to, and only the calling thread writes there.
+    pub unsafe fn increment(_: *mut u64) {
+        super::abort::abort()
+    }
+
     /// Stores `to` if the word is `from`, atomically with respect to the thread's signal handlers.
     /// Returns the word's value before; it is `from` if `to` was stored.
     ///

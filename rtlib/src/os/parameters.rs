@@ -7,6 +7,7 @@ use abi::MAX_FUNCTIONS;
 use abi::count::{BANKS, Bank};
 use abi::counter::Event;
 use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
+use abi::path::{SLOTS, Slot};
 use abi::probe::{CHILDREN_SHIFT, KIND, Kind, Probe};
 use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use abi::segment::AREAS;
@@ -16,6 +17,12 @@ use abi::segment::AREAS;
 pub struct AlivePage([Bank; BANKS]);
 
 impl AlivePage {
+    /// The banks of counters: the shared one, then those for one thread each.
+    #[inline(always)]
+    pub fn banks(&self) -> &[Bank; BANKS] {
+        &self.0
+    }
+
     /// [`ALIVE`] in the process that the session was created for, and 0 in its forked children.
     fn word(&self) -> &AtomicU64 {
         &self.0[0].owner
@@ -33,6 +40,24 @@ pub static ipath_alive: AlivePage = AlivePage(
             at: AtomicU64::new(0),
         }
     }; BANKS],
+);
+
+/// Whole pages, which `MADV_WIPEONFORK` zeroes in a forked child.
+#[repr(C, align(4096))]
+pub struct Slots(pub [Slot; SLOTS]);
+
+/// The slots of activations that are on a path.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_paths: Slots = Slots(
+    [const {
+        Slot {
+            cfa: AtomicU64::new(0),
+            of: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+        }
+    }; SLOTS],
 );
 
 /// The parameters of the session, set by the command.

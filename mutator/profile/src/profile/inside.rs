@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::function::position;
+use super::taken_paths::{self, PathEnd, PathTotals, TakenPath};
 
 /// The counted control-flow graph of one function.
 ///
@@ -26,6 +27,12 @@ pub struct Inside {
     /// The loops.
     #[serde(default)]
     pub loops: Vec<Loop>,
+    /// The paths that were taken, in the order of their numbers. Empty if paths were not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<TakenPath>,
+    /// The sums over all paths. `None` if paths were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_totals: Option<PathTotals>,
 }
 
 /// A basic block. A call does not end it.
@@ -125,6 +132,15 @@ impl Inside {
         entered.fold(0, |sum: u64, edge| sum.saturating_add(edge.count))
     }
 
+    /// The number of activations that began on a path and did not end it: they were left by an
+    /// exception, by `longjmp` or by the end of their thread, or were in progress at the end.
+    pub fn unfinished(&self) -> u64 {
+        let ended = self.paths.iter().filter(|path| path.end == PathEnd::Exit);
+        let ended = ended.fold(0, |sum: u64, path| sum.saturating_add(path.count));
+        let begun = self.path_totals.map_or(0, |totals| totals.begun);
+        begun.saturating_sub(ended)
+    }
+
     /// The count of each source line at which a block begins, by file and line. It is the largest
     /// count of these blocks. Their sum would count the head of a loop twice.
     pub fn lines(&self) -> BTreeMap<(&str, u32), u64> {
@@ -182,6 +198,14 @@ impl Inside {
             own.entries = of(own.entries, other.entries);
             own.iterations = of(own.iterations, other.iterations);
         }
+        taken_paths::combine(&mut self.paths, &other.paths, of);
+        self.path_totals = match (self.path_totals, other.path_totals) {
+            (Some(mut own), Some(other)) => {
+                own.combine(&other, of);
+                Some(own)
+            }
+            (own, other) => own.or(other),
+        };
         self.uncertain = self.uncertain.saturating_add(other.uncertain);
     }
 }

@@ -99,6 +99,7 @@ fn nested_loops() -> Inside {
                 },
             ),
         ],
+        ..Inside::default()
     }
 }
 
@@ -127,6 +128,7 @@ fn jump_table() -> Inside {
             edge(Exit, Some(4), None, 2),
         ],
         loops: Vec::new(),
+        ..Inside::default()
     }
 }
 

@@ -3,11 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use patcher::Svma;
-use patcher::inside::solve;
+use patcher::inside::{self, EdgeId, Node, Path, PathTable, solve};
 
 use super::frames::Frames;
 use crate::segment::{Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, Segment};
-use ipath_profile::{Block, Edge, EdgeKind, Inside, Loop};
+use ipath_profile::{
+    Block, Edge, EdgeKind, Inside, Loop, PathEnd, PathStart, PathTotals, TakenPath,
+};
 
 /// The maximum number of functions whose source positions are looked up.
 const MOST_LOOKED_UP: usize = 256;
@@ -25,6 +27,8 @@ struct Graph {
     shown: Vec<Option<usize>>,
     /// The edge of arrivals in the middle of each block with calls, and that of departures.
     in_calls: Vec<Option<[usize; 2]>>,
+    /// The numbers of the paths. `None` if paths are not counted.
+    paths: Option<PathTable>,
 }
 
 impl Insides {
@@ -68,16 +72,32 @@ impl InsideDoc {
                 && parent.is_none_or(|parent| parent < loops)
                 && sources.iter().all(|&source| source < blocks)
         };
+        let is_edge = |edge: &u32| (*edge as usize) < self.edges.len();
         self.segments.iter().all(|&block| block < blocks)
             && self
                 .edges
                 .iter()
                 .all(|(from, to, _)| is_segment(from) && is_segment(to))
-            && self
-                .counted
-                .iter()
-                .all(|&edge| (edge as usize) < self.edges.len())
+            && self.counted.iter().all(is_edge)
             && self.loops.iter().all(is_loop)
+            && self.paths.iter().flat_map(|paths| &paths.back).all(is_edge)
+    }
+
+    /// The table of its paths. `None` if paths are not counted.
+    fn path_table(&self) -> Option<PathTable> {
+        let paths = self.paths.as_ref()?;
+        let block = |segment: u32| Node::Block(inside::BlockId(segment));
+        let edges = self.edges.iter().map(|&(from, to, kind)| inside::Edge {
+            from: from.map_or(Node::Entry, block),
+            to: to.map_or(Node::Exit, block),
+            kind: match kind {
+                EdgeDoc::Left => inside::EdgeKind::Left,
+                _ => inside::EdgeKind::FallThrough,
+            },
+        });
+        let edges: Vec<inside::Edge> = edges.collect();
+        let is_back = |edge: EdgeId| paths.back.binary_search(&edge.0).is_ok();
+        PathTable::of(self.segments.len(), &edges, is_back).ok()
     }
 
     /// The counts of all edges. `None` if they do not follow from these of the counters.
@@ -163,8 +183,11 @@ impl Graph {
             blocks: blocks.collect(),
             loops: loops.collect(),
             edges,
+            paths: Vec::new(),
+            path_totals: None,
         };
         Self {
+            paths: doc.path_table(),
             doc,
             entry,
             shown,
@@ -213,10 +236,67 @@ impl Graph {
         let mut entry = self.entry.clone();
         let uncertain = segment.counts(self.doc.uncertain(), 1)[0];
         entry.uncertain = uncertain.saturating_add(advance);
-        if let Some(all) = self.doc.solve(&counts) {
+        let along = self.look_at_paths(segment, &mut entry);
+        // Without counters of edges, their counts are those on all paths.
+        let all = match along {
+            Some(along) if counted == 0 => Some(along),
+            _ => self.doc.solve(&counts),
+        };
+        if let Some(all) = all {
             self.enter(&all, &mut entry);
         }
         entry
+    }
+
+    /// Enters the present counts of paths. Returns for each edge how often it was taken on them.
+    /// `None` if paths are not counted.
+    fn look_at_paths(&self, segment: &Segment, entry: &mut Inside) -> Option<Vec<i128>> {
+        let table = self.paths.as_ref()?;
+        let counts = segment.path_counts(&self.doc);
+        let mut along = vec![0_i128; self.doc.edges.len()];
+        for (&number, &count) in &counts.counts {
+            let Some(path) = table.decode(number) else {
+                continue;
+            };
+            for edge in edges_of(&path) {
+                along[edge.index()] += i128::from(count);
+            }
+            entry.paths.push(self.taken(number, &path, count));
+        }
+        entry.path_totals = Some(PathTotals {
+            possible: table.paths(),
+            begun: counts.begun,
+            unknown: counts.unknown,
+            uncounted: counts.uncounted,
+        });
+        if self.doc.counted.is_empty() {
+            // The edges of these paths are in no count.
+            let missing = [entry.unfinished(), counts.unknown, counts.uncounted];
+            let sum = missing.into_iter().fold(0, u64::saturating_add);
+            entry.uncertain = entry.uncertain.saturating_add(sum);
+        }
+        Some(along)
+    }
+
+    /// The profile's entry for a path. A block is entered once on it, at its first segment.
+    fn taken(&self, number: u64, path: &Path, count: u64) -> TakenPath {
+        let segments = path.blocks.iter();
+        let blocks = segments.map(|segment| self.doc.segments[segment.index()] as usize);
+        let mut blocks: Vec<usize> = blocks.collect();
+        blocks.dedup();
+        TakenPath {
+            number,
+            start: match path.start {
+                inside::Start::Entry(_) => PathStart::Entry,
+                inside::Start::Header(_) => PathStart::Loop,
+            },
+            blocks,
+            end: match path.end {
+                inside::End::Exit(_) => PathEnd::Exit,
+                inside::End::Back(_) => PathEnd::Loop,
+            },
+            count,
+        }
     }
 
     /// Enters the counts of all edges of the document.
@@ -256,6 +336,19 @@ impl Graph {
             of.entries = of.iterations.saturating_sub(back);
         }
     }
+}
+
+/// All edges of a path, with those at its start and its end.
+fn edges_of(path: &Path) -> impl Iterator<Item = EdgeId> + '_ {
+    let start = match path.start {
+        inside::Start::Entry(edge) => Some(edge),
+        inside::Start::Header(_) => None,
+    };
+    let (inside::End::Exit(end) | inside::End::Back(end)) = path.end;
+    start
+        .into_iter()
+        .chain(path.edges.iter().copied())
+        .chain([end])
 }
 
 /// The blocks of a loop: its header, and those from which control reaches the `sources` without

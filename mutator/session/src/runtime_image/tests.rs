@@ -21,6 +21,8 @@ fn the_image_is_whole() {
         abi::image::SYMBOL_ENDER_TAIL_STUB,
         abi::image::SYMBOL_POINT_STUB,
         abi::image::SYMBOL_COUNT_STUB,
+        abi::image::SYMBOL_PATH_STUB,
+        abi::image::SYMBOL_PATHS,
         abi::image::SYMBOL_IDLE_STUB,
         abi::image::SYMBOL_PARAMETERS,
         abi::image::SYMBOL_DETAILS,

@@ -1,10 +1,12 @@
 //! The counters of functions whose edges are counted: their graphs in the document, and their
 //! values in the segment.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::count::{BANK_BYTES, BANKS, MOST_COUNTERS};
+use abi::path::{BEFORE, BEGUN, ENTRIES, UNCOUNTED, UNKNOWN};
 use abi::segment::AREA_COUNTS;
 use patcher::Avma;
 use serde::{Deserialize, Serialize};
@@ -26,22 +28,66 @@ pub struct InsideDoc {
     pub edges: Vec<(Option<u32>, Option<u32>, EdgeDoc)>,
     /// For each counter, the edge that it counts.
     pub counted: Vec<u32>,
+    /// The counters of paths. `None` if paths are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<PathsDoc>,
     /// The loops: header, enclosing loop, and the blocks from which control returns to the header.
     pub loops: Vec<(u32, Option<u32>, Vec<u32>)>,
 }
 
 impl InsideDoc {
-    /// The number of counters that the function takes. The last one is not for an edge: it is the
-    /// number of activations that were outside of calls when the counting began or ended. Each of
-    /// them may make a count wrong by 1.
+    /// The number of counters that the function takes. The one after those of edges is the number
+    /// of activations that were outside of calls when the counting began or ended. Each of them may
+    /// make a count wrong by 1. Those of paths follow.
     pub fn counters(&self) -> u32 {
-        self.counted.len() as u32 + 1
+        let paths = self.paths.as_ref().map_or(0, PathsDoc::counters);
+        self.counted.len() as u32 + 1 + paths
+    }
+
+    /// The number of the first counter of paths.
+    pub fn first_of_paths(&self) -> u32 {
+        self.uncertain().saturating_add(1)
     }
 
     /// The number of the counter of uncertain activations.
     pub fn uncertain(&self) -> u32 {
         self.first.saturating_add(self.counted.len() as u32)
     }
+}
+
+/// The paths of a function, and their counters ([`abi::path`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathsDoc {
+    /// The number of paths.
+    pub paths: u64,
+    /// True if the counters are a hash table.
+    pub hashed: bool,
+    /// The back edges: indexes into [`InsideDoc::edges`], ascending.
+    pub back: Vec<u32>,
+}
+
+impl PathsDoc {
+    /// The number of counters.
+    fn counters(&self) -> u32 {
+        let paths = match self.hashed {
+            true => 2 * ENTRIES,
+            false => self.paths,
+        };
+        BEFORE.saturating_add(u32::try_from(paths).unwrap_or(u32::MAX))
+    }
+}
+
+/// The counts of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathCounts {
+    /// The count of each path that was taken, by its number.
+    pub counts: BTreeMap<u64, u64>,
+    /// Activations that have begun.
+    pub begun: u64,
+    /// Paths that have ended and whose number is not known.
+    pub unknown: u64,
+    /// Paths that have ended and had no room among the counters.
+    pub uncounted: u64,
 }
 
 /// The kind of an edge.
@@ -98,6 +144,49 @@ impl Segment {
         numbers
             .map(|number| if is_there(&number) { value(number) } else { 0 })
             .collect()
+    }
+
+    /// The counts of the paths of a function.
+    pub fn path_counts(&self, inside: &InsideDoc) -> PathCounts {
+        let Some(paths) = &inside.paths else {
+            return PathCounts::default();
+        };
+        let first = inside.first_of_paths();
+        let before = self.counts(first, BEFORE as usize);
+        let of_paths = first.saturating_add(BEFORE);
+        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        if paths.hashed {
+            for (number, count) in self.hashed_counts(of_paths) {
+                let sum = counts.entry(number).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        } else {
+            let all = self.counts(of_paths, usize::try_from(paths.paths).unwrap_or(0));
+            counts.extend((0..).zip(all).filter(|&(_, count)| count > 0));
+        }
+        PathCounts {
+            counts,
+            begun: before[BEGUN as usize],
+            unknown: before[UNKNOWN as usize],
+            uncounted: before[UNCOUNTED as usize],
+        }
+    }
+
+    /// The paths and counts in the hash tables of all banks, from counter `first` on.
+    fn hashed_counts(&self, first: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let word = |bank: u64, number: u64| {
+            let index = bank * MOST_COUNTERS + number;
+            let is_there = number < MOST_COUNTERS;
+            let word = self.item::<AtomicU64>(AREA_COUNTS, index, 8, 0);
+            word.filter(|_| is_there)
+                .map_or(0, |word| word.load(Relaxed))
+        };
+        let entries = (0..BANKS as u64).flat_map(|bank| (0..ENTRIES).map(move |at| (bank, at)));
+        entries.filter_map(move |(bank, at)| {
+            let number = u64::from(first) + 2 * at;
+            let path = word(bank, number).checked_sub(1)?;
+            Some((path, word(bank, number + 1)))
+        })
     }
 
     /// Adds to a counter. Does nothing if it does not exist.

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use abi::counter::Event;
 use abi::image::{
     ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_COSTS, SYMBOL_COUNTERS, SYMBOL_DETAILS, SYMBOL_EPOCH,
-    SYMBOL_PARAMETERS, SYMBOL_PROBES, SYMBOL_SCHEMAS, SYMBOL_TRAP_ACTIONS, SYMBOL_TRAPS,
-    TRAP_BUCKETS, Trap, TrapActions,
+    SYMBOL_PARAMETERS, SYMBOL_PATHS, SYMBOL_PROBES, SYMBOL_SCHEMAS, SYMBOL_TRAP_ACTIONS,
+    SYMBOL_TRAPS, TRAP_BUCKETS, Trap, TrapActions,
 };
 use abi::schema::{MAX_SCHEMAS, Schema, source};
 use abi::segment::{AREA_JOURNAL, AREA_TABLES, JournalEntry, STATE_ACTIVE, STATE_SETUP};
@@ -233,6 +233,8 @@ impl Session {
             }
             remote.move_over(scratch, fresh.len, fresh.at)?;
             remote.advise(self.symbol(SYMBOL_ALIVE)?, abi::PAGE, libc::MADV_WIPEONFORK)?;
+            let paths = self.symbol(SYMBOL_PATHS)?;
+            remote.advise(paths, abi::path::SLOTS_BYTES, libc::MADV_WIPEONFORK)?;
             remote.advise(document.segment.start, shape.size(), libc::MADV_DONTFORK)?;
             if room.is_some() {
                 populate_first(remote, document.segment.start, &shape)?;

@@ -1,19 +1,49 @@
-//! The counters of a function whose edges are counted.
+//! The counters of a function whose edges or paths are counted.
 
 use std::sync::Arc;
 
-use patcher::inside::{self, BlockId, Counting, Edge, EdgeKind, Inside, LoopId, Node, Region};
+use patcher::function::Function;
+use patcher::inside::{
+    self, BlockId, Counting, Edge, EdgeKind, Graph, Inside, LoopId, Node, Part, PathCounting,
+    Pathless, Region,
+};
 use patcher::plan::{Effect, ProbePoint};
 
 use super::refusal::Refusal;
-use crate::segment::{EdgeDoc, InsideDoc};
+use crate::segment::{EdgeDoc, FunctionDoc, InsideDoc, PathsDoc};
 use ipath_symbols::images::OpenImage;
+
+/// What is counted inside a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) edges: bool,
+    pub(super) paths: bool,
+}
+
+impl Wanted {
+    /// Adds a part. Parts that are no whole change nothing.
+    pub(super) fn add(&mut self, part: Part) {
+        self.edges |= part == Part::Edges;
+        self.paths |= part == Part::Paths;
+    }
+
+    /// What is counted by a row of the document.
+    pub(super) fn of(function: &FunctionDoc) -> Self {
+        let inside = function.inside.as_deref();
+        let paths = inside.is_some_and(|inside| inside.paths.is_some());
+        Self {
+            edges: !paths || inside.is_some_and(|inside| !inside.counted.is_empty()),
+            paths,
+        }
+    }
+}
 
 /// The counters of a function.
 #[derive(Clone)]
 pub struct Counted {
     /// The name in reports.
     pub(super) name: String,
+    pub(super) wanted: Wanted,
     /// The hook of each counter. Numbers are those within the function.
     pub(super) hooks: Vec<ProbePoint>,
     /// The loops that can run from copies with their counters.
@@ -28,31 +58,86 @@ impl Counted {
     /// The counters of a function that has been analyzed. `name` is its name in reports.
     pub(super) fn of(
         image: &OpenImage,
+        function: &Function,
         inside: Result<Inside, inside::Refusal>,
-        name: String,
+        (name, wanted): (String, Wanted),
     ) -> Self {
-        let counting = inside.map_err(|refusal| refusal.to_string());
-        let counting = counting.and_then(|inside| {
+        let counters = inside.map_err(|refusal| refusal.to_string());
+        let counters = counters.and_then(|inside| Counters::of(image, function, &inside, wanted));
+        let (counters, refused) = match counters {
+            Ok(counters) => (counters, None),
+            Err(cause) => (Counters::default(), Some(Refusal::Inside(cause))),
+        };
+        Self {
+            name,
+            wanted,
+            hooks: counters.hooks,
+            regions: counters.regions,
+            inside: counters.document,
+            refused,
+        }
+    }
+}
+
+/// The hooks, the regions and the document of [`Counted`].
+#[derive(Default)]
+struct Counters {
+    hooks: Vec<ProbePoint>,
+    regions: Vec<Arc<Region>>,
+    document: InsideDoc,
+}
+
+impl Counters {
+    /// Fails with the reason in words if what is wanted cannot be counted.
+    fn of(
+        image: &OpenImage,
+        function: &Function,
+        inside: &Inside,
+        wanted: Wanted,
+    ) -> Result<Self, String> {
+        let mut own = Self::default();
+        if wanted.edges {
             let counting = Counting::of(&inside.flow, &inside.graph);
             let counting = counting.map_err(|no_place| no_place.to_string())?;
-            Ok((counting, inside))
-        });
-        match counting {
-            Ok((counting, inside)) => Self {
-                name,
-                hooks: hooks(&counting),
-                regions: regions(image, &inside, &counting),
-                inside: document(&counting, &inside),
-                refused: None,
-            },
-            Err(cause) => Self {
-                name,
-                hooks: Vec::new(),
-                regions: Vec::new(),
-                inside: InsideDoc::default(),
-                refused: Some(Refusal::Inside(cause)),
-            },
+            own.hooks = hooks(&counting);
+            own.regions = regions(image, inside, &counting);
+            own.document = document(&counting.segments, &counting.blocks, inside);
+            let edges = counting.counters.iter().map(|count| count.edge.0);
+            own.document.counted = edges.collect();
         }
+        if wanted.paths {
+            let paths = PathCounting::of(
+                image.image(),
+                image.context(),
+                function,
+                (&inside.flow, &inside.graph),
+            );
+            let paths = paths.map_err(|pathless: Pathless| pathless.to_string())?;
+            own.add_paths(&paths, inside);
+        }
+        Ok(own)
+    }
+
+    /// Adds the hooks and counters of paths. The hooks of a path do not run from copies.
+    fn add_paths(&mut self, paths: &PathCounting, inside: &Inside) {
+        self.regions.clear();
+        if self.document.edges.is_empty() {
+            self.document = document(&paths.segments, &paths.blocks, inside);
+        }
+        self.document.paths = Some(PathsDoc {
+            paths: paths.paths,
+            hashed: paths.paths > PathCounting::MOST_COUNTED,
+            back: paths.back.iter().map(|edge| edge.0).collect(),
+        });
+        let first = self.document.first_of_paths();
+        let hooks = paths.hooks.iter().map(|&(at, mut step)| {
+            step.first = first;
+            ProbePoint {
+                at,
+                effect: Effect::Path(step),
+            }
+        });
+        self.hooks.extend(hooks);
     }
 }
 
@@ -88,8 +173,8 @@ fn hooks(counting: &Counting) -> Vec<ProbePoint> {
     hooks.collect()
 }
 
-/// The entry of the document for a graph and its counters.
-fn document(counting: &Counting, inside: &Inside) -> InsideDoc {
+/// The entry of the document for a graph, without counters.
+fn document(segments: &Graph, blocks_of: &[BlockId], inside: &Inside) -> InsideDoc {
     let number = |node: Node| node.block().map(|BlockId(number)| number);
     let kind = |edge: &Edge| match edge.kind {
         EdgeKind::Call | EdgeKind::Arrival => EdgeDoc::Entry,
@@ -100,7 +185,7 @@ fn document(counting: &Counting, inside: &Inside) -> InsideDoc {
         EdgeKind::Table => EdgeDoc::Case,
         EdgeKind::Departure => EdgeDoc::Exit,
     };
-    let edges = counting.segments.edges().iter();
+    let edges = segments.edges().iter();
     let blocks = inside.graph.blocks().iter().map(|block| &block.range);
     let loops = inside.loops.loops().iter().map(|of| {
         let sources = of.back_edges.iter();
@@ -113,11 +198,12 @@ fn document(counting: &Counting, inside: &Inside) -> InsideDoc {
         blocks: blocks
             .map(|range| (range.start.0, range.end.0 - range.start.0))
             .collect(),
-        segments: counting.blocks.iter().map(|block| block.0).collect(),
+        segments: blocks_of.iter().map(|block| block.0).collect(),
         edges: edges
             .map(|edge| (number(edge.from), number(edge.to), kind(edge)))
             .collect(),
-        counted: counting.counters.iter().map(|count| count.edge.0).collect(),
+        counted: Vec::new(),
+        paths: None,
         loops: loops.collect(),
     }
 }

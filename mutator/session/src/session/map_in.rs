@@ -343,6 +343,10 @@ fn map_segment(
             .address(base, abi::image::SYMBOL_ALIVE)
             .map_err(SessionError::Image)?;
         remote.advise(alive, abi::PAGE, libc::MADV_WIPEONFORK)?;
+        let paths = image
+            .address(base, abi::image::SYMBOL_PATHS)
+            .map_err(SessionError::Image)?;
+        remote.advise(paths, abi::path::SLOTS_BYTES, libc::MADV_WIPEONFORK)?;
         remote.advise(at, shape.size(), libc::MADV_DONTFORK)?;
         if ready.is_bounded {
             populate(

@@ -28,10 +28,11 @@ enum Cell {
     Point,
     Count,
     Banks,
+    Path,
 }
 
 /// Size in bytes of the stub addresses at a region's start.
-const CELLS: u64 = 80;
+const CELLS: u64 = 88;
 /// Alignment of trampolines in bytes.
 const ALIGN: u64 = 16;
 /// The smallest region in bytes. It leaves room for a few functions to be added later.
@@ -243,6 +244,7 @@ impl Places {
                 point_cell: Some(cell(Cell::Point)),
                 counts: Some(CountCells {
                     stub: cell(Cell::Count),
+                    paths: cell(Cell::Path),
                     table: self.counts_inline.then(|| cell(Cell::Banks)),
                     claim: CLAIM,
                 }),

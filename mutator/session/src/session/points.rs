@@ -15,7 +15,7 @@ use patcher::select::{Pattern, SourceLine, Spot};
 use patcher::{Bias, Svma};
 
 use super::candidate::{Candidate, FunctionPlace, Point, display_name};
-use super::counted::Counted;
+use super::counted::{Counted, Wanted};
 use super::pointed::{Pointed, plan_with};
 use super::refusal::Refusal;
 use super::refusing::{add_refused, id_of_module};
@@ -53,7 +53,7 @@ impl Selected {
 impl Selection {
     fn find_points(&mut self, modules: &[Module], spots: &[Spot]) {
         let mut found: BTreeMap<(usize, Svma), Pointed> = BTreeMap::new();
-        let mut calls: BTreeMap<usize, NeverReturning> = BTreeMap::new();
+        let mut wanted: BTreeMap<(usize, Svma), Wanted> = BTreeMap::new();
         for spot in spots {
             let places = places(modules, spot);
             if places.is_empty() {
@@ -74,14 +74,8 @@ impl Selection {
                     allowed: self.allowed,
                     traps: false,
                 });
-                if spot.part() == Some(Part::Edges) {
-                    let name = display_name(&pointed.function, &module.shown_name());
-                    let calls = calls.entry(index).or_default();
-                    let counted = || {
-                        let inside = inside(&pointed.image, &pointed.function, calls);
-                        Counted::of(&pointed.image, inside, name)
-                    };
-                    pointed.counted.get_or_insert_with(counted);
+                if let Some(part) = spot.part().filter(|part| part.is_whole()) {
+                    wanted.entry(key).or_default().add(part);
                     continue;
                 }
                 if pointed.points.iter().all(|p| p.at != at) {
@@ -93,6 +87,17 @@ impl Selection {
                         no_room: None,
                     });
                 }
+            }
+        }
+        let mut calls: BTreeMap<usize, NeverReturning> = BTreeMap::new();
+        for (key, wanted) in wanted {
+            if let Some(pointed) = found.get_mut(&key) {
+                let Pointed {
+                    image, function, ..
+                } = &*pointed;
+                let name = display_name(function, &modules[key.0].shown_name());
+                let inside = inside(image, function, calls.entry(key.0).or_default());
+                pointed.counted = Some(Counted::of(image, function, inside, (name, wanted)));
             }
         }
         self.points = found.into_values().collect();
@@ -122,7 +127,7 @@ fn places(modules: &[Module], spot: &Spot) -> Vec<PointMatch> {
         let named = functions(spot, image, module, bias).into_iter();
         let placed = named.flat_map(|function| {
             let places = match spot.part() {
-                Some(Part::Edges) => vec![function.range.start],
+                Some(part) if part.is_whole() => vec![function.range.start],
                 Some(part) => inside(image, &function, &mut calls)
                     .map_or(Vec::new(), |inside| inside.starts_of(part)),
                 None => spot.offset_in(&function).into_iter().collect(),
@@ -364,7 +369,9 @@ pub(super) fn join_points(
             names.push(point.name);
         }
         if let Some(counted) = pointed.counted.take() {
-            match known_edges(document, (pointed.bias, pointed.function.range.start)) {
+            let place = (pointed.bias, pointed.function.range.start);
+            let is_same = |id: &usize| Wanted::of(&document.functions[*id]) == counted.wanted;
+            match known_edges(document, place).filter(is_same) {
                 Some(id) if document.functions[id].is_in() => changed.already.push(counted.name),
                 Some(id) => {
                     known.push(id);
@@ -555,17 +562,26 @@ impl Session {
             let places = places.map(|(_, _, bias, _, at)| (bias, at));
             places.collect::<BTreeSet<FunctionPlace>>()
         };
-        let points = places_of(&|part| part != Some(Part::Edges));
+        let points = places_of(&|part| !part.is_some_and(Part::is_whole));
         let functions = self.document.functions.iter().enumerate();
         let edges = places_of(&|part| part == Some(Part::Edges));
+        let paths = places_of(&|part| part == Some(Part::Paths));
         let points = functions.filter(|(_, f)| {
             let place = self.document.place_of(f);
-            let places = match f.role {
-                Role::Point => &points,
-                Role::Edges => &edges,
-                _ => return false,
+            let is_in = |places: &BTreeSet<FunctionPlace>| {
+                place.is_some_and(|place| places.contains(&place))
             };
-            place.is_some_and(|place| places.contains(&place))
+            match f.role {
+                Role::Point => is_in(&points),
+                Role::Edges => {
+                    let Wanted {
+                        edges: of,
+                        paths: to,
+                    } = Wanted::of(f);
+                    of && is_in(&edges) || to && is_in(&paths)
+                }
+                _ => false,
+            }
         });
         let ids: Vec<usize> = points.map(|(id, _)| id).collect();
         if ids.is_empty() {

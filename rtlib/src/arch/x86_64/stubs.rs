@@ -10,6 +10,7 @@
 
 mod count;
 mod parts;
+mod path;
 mod point;
 mod trial;
 

@@ -36,6 +36,16 @@ impl Inside {
                 index(|| format!("{at}.loops[{i}].parent"), "loops", parent, loops)?;
             }
         }
+        for (i, path) in self.paths.iter().enumerate() {
+            for &block in &path.blocks {
+                index(
+                    || format!("{at}.paths[{i}].blocks"),
+                    "blocks",
+                    block,
+                    blocks,
+                )?;
+            }
+        }
         match self.loop_in_itself() {
             Some(i) => Err(Inconsistent::Nesting {
                 at: format!("{at}.loops[{i}]"),

@@ -1,0 +1,89 @@
+//! Paths inside functions: what their hooks do, and the sums of the activations on the way.
+//!
+//! Each activation that is on a path has a [`Slot`]. It is found by the canonical frame address,
+//! which no two living activations have in common, on whatever stack or thread they are.
+
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU64;
+
+/// What a hook does. It lies behind the trampoline's code, and the hook passes its address.
+#[repr(C)]
+pub struct Row {
+    /// One of [`BEGINS`], [`ADDS`], [`ENDS`] and [`RESTARTS`].
+    pub kind: u8,
+    /// 1 if the frame address is relative to the frame pointer, 0 if to the stack pointer.
+    pub by_fp: u8,
+    /// 1 if the counters are a hash table, 0 if each path has one.
+    pub hashed: u8,
+    /// Not used; zero.
+    pub reserved: u8,
+    /// The distance of the canonical frame address from the register, in bytes.
+    pub cfa: i32,
+    /// The number of the function's first counter. It identifies the function.
+    pub first: u32,
+    /// Not used; zero.
+    pub reserved_2: u32,
+    /// The number of paths.
+    pub paths: u64,
+    /// The number to add to the sum.
+    pub add: u64,
+    /// The sum of the path that begins.
+    pub start: u64,
+}
+
+/// A path begins, with the sum [`Row::start`].
+pub const BEGINS: u8 = 0;
+/// [`Row::add`] is added to the sum.
+pub const ADDS: u8 = 1;
+/// [`Row::add`] is added to the sum, which is then the number of the path. The activation ends.
+pub const ENDS: u8 = 2;
+/// As [`ENDS`], and another path of the activation begins with the sum [`Row::start`].
+pub const RESTARTS: u8 = 3;
+
+const _: () = assert!(
+    size_of::<Row>() == 40
+        && offset_of!(Row, cfa) == 4
+        && offset_of!(Row, first) == 8
+        && offset_of!(Row, paths) == 16
+        && offset_of!(Row, add) == 24
+        && offset_of!(Row, start) == 32
+);
+
+/// The counters of a function before those of its paths: [`BEGUN`] and [`UNKNOWN`], and
+/// [`UNCOUNTED`].
+pub const BEFORE: u32 = 3;
+/// The offset of the counter of activations that have begun, by a call or by another arrival.
+pub const BEGUN: u32 = 0;
+/// The offset of the counter of paths that have ended and whose number is not known: their
+/// activation had begun before the hooks were there, or has no slot.
+pub const UNKNOWN: u32 = 1;
+/// The offset of the counter of paths that have ended and have no room in the hash table.
+pub const UNCOUNTED: u32 = 2;
+
+/// The number of entries of a hash table of counters. An entry is two words: the number of the path
+/// plus 1, or 0 if it is free, and the count.
+pub const ENTRIES: u64 = 1 << 10;
+/// The number of entries that are tried for a path, one after the other.
+pub const TRIED_ENTRIES: u64 = 16;
+
+/// An activation on a path.
+#[repr(C)]
+pub struct Slot {
+    /// The canonical frame address; 0 if the slot is free.
+    pub cfa: AtomicU64,
+    /// [`Row::first`] of its function.
+    pub of: AtomicU64,
+    /// The sum of the path up to here.
+    pub sum: AtomicU64,
+    /// Not used; zero.
+    pub reserved: AtomicU64,
+}
+
+/// The number of slots, a power of two.
+pub const SLOTS: usize = 1 << 11;
+/// The number of slots that are tried for an activation, one after the other.
+pub const TRIED_SLOTS: usize = 8;
+/// The length of the table of slots in bytes.
+pub const SLOTS_BYTES: u64 = (SLOTS * size_of::<Slot>()) as u64;
+
+const _: () = assert!(size_of::<Slot>() == 32 && SLOTS_BYTES.is_multiple_of(crate::PAGE));

@@ -1,0 +1,176 @@
+//! The paths of activations inside functions.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use abi::count::{BANK_OF, BANK_SHIFT, Bank};
+use abi::path::{
+    ADDS, BEFORE, BEGINS, BEGUN, ENDS, ENTRIES, Row, SLOTS, Slot, TRIED_ENTRIES, TRIED_SLOTS,
+    UNCOUNTED, UNKNOWN,
+};
+
+use crate::arch::exchange;
+use crate::os::hash;
+use crate::os::parameters::{ipath_alive, ipath_paths, is_alive};
+use crate::os::thread_pointer::thread_pointer;
+
+/// Follows the path of an activation by one step.
+///
+/// A signal handler may interrupt this at any instruction, and run the same function. It is another
+/// activation, with another frame address and another slot.
+///
+/// # Safety
+/// Called by the stub of paths. `row` is that of the hook, and `sp` and `fp` are the registers of
+/// the activation.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
+    if !is_alive() {
+        return;
+    }
+    // SAFETY: guaranteed by the caller. Trampolines do not change while they are in use.
+    let row = unsafe { &*row };
+    let base = if row.by_fp != 0 { fp } else { sp };
+    let cfa = base.wrapping_add(i64::from(row.cfa) as u64);
+    let counters = Counters::of_thread();
+    if row.kind == BEGINS {
+        counters.increment(row.first + BEGUN);
+        begin(cfa, row);
+        return;
+    }
+    let Some(slot) = slot_of(cfa, row) else {
+        if row.kind != ADDS {
+            counters.increment(row.first + UNKNOWN);
+        }
+        if row.kind != ADDS && row.kind != ENDS {
+            // The path from here on is known.
+            begin(cfa, row);
+        }
+        return;
+    };
+    let sum = slot.sum.load(Relaxed).wrapping_add(row.add);
+    match row.kind {
+        ADDS => {
+            slot.sum.store(sum, Relaxed);
+            return;
+        }
+        ENDS => slot.cfa.store(0, Relaxed),
+        _ => slot.sum.store(row.start, Relaxed),
+    }
+    counters.count(row, sum);
+}
+
+/// The slots that an activation may have.
+#[inline(always)]
+fn tried(cfa: u64) -> impl Iterator<Item = &'static Slot> {
+    let first = hash::bucket(cfa, SLOTS.trailing_zeros());
+    (first..first + TRIED_SLOTS).map(|index| &ipath_paths.0[index % SLOTS])
+}
+
+/// The slot of an activation. `None` if it has none.
+#[inline(always)]
+fn slot_of(cfa: u64, row: &Row) -> Option<&'static Slot> {
+    tried(cfa)
+        .find(|slot| slot.cfa.load(Relaxed) == cfa && slot.of.load(Relaxed) == u64::from(row.first))
+}
+
+/// Gives an activation a slot, if there is one, with the sum of the path that begins.
+///
+/// If there is one with its frame address already, the activation before has been left.
+#[inline(always)]
+fn begin(cfa: u64, row: &Row) {
+    let own = tried(cfa).find(|slot| slot.cfa.load(Relaxed) == cfa);
+    let claimed = || {
+        let mut free = tried(cfa).filter(|slot| slot.cfa.load(Relaxed) == 0);
+        free.find(|slot| {
+            let claimed = slot.cfa.compare_exchange(0, cfa, Relaxed, Relaxed);
+            claimed.is_ok()
+        })
+    };
+    if let Some(slot) = own.or_else(claimed) {
+        slot.of.store(u64::from(row.first), Relaxed);
+        slot.sum.store(row.start, Relaxed);
+    }
+}
+
+/// A bank of counters.
+struct Counters {
+    at: *mut u64,
+    /// True if other threads may change it at the same time.
+    is_shared: bool,
+}
+
+impl Counters {
+    /// The bank of the calling thread, which becomes its owner if it has none.
+    #[inline(always)]
+    fn of_thread() -> Self {
+        let thread = thread_pointer();
+        let offset = (thread >> BANK_SHIFT) & u64::from(BANK_OF);
+        let bank = &ipath_alive.banks()[1 + offset as usize / size_of::<Bank>()];
+        let owner = bank.owner.load(Relaxed);
+        let is_own = owner == thread
+            || owner == 0
+                && bank
+                    .owner
+                    .compare_exchange(0, thread, Relaxed, Relaxed)
+                    .is_ok();
+        let bank = if is_own {
+            bank
+        } else {
+            &ipath_alive.banks()[0]
+        };
+        Self {
+            at: bank.at.load(Relaxed) as *mut u64,
+            is_shared: !is_own,
+        }
+    }
+
+    /// Increments counter `number`, in one instruction.
+    #[inline(always)]
+    fn increment(&self, number: u32) {
+        let word = self.at.wrapping_add(number as usize);
+        // SAFETY: the command has made room for the function's counters in each bank. If the bank
+        // is not shared, no other thread writes to it.
+        unsafe {
+            if self.is_shared {
+                (*word.cast::<AtomicU64>()).fetch_add(1, Relaxed);
+            } else {
+                exchange::increment(word);
+            }
+        }
+    }
+
+    /// Counts the path with this number.
+    #[inline(always)]
+    fn count(&self, row: &Row, number: u64) {
+        let first = row.first + BEFORE;
+        if number >= row.paths {
+            self.increment(row.first + UNKNOWN);
+        } else if row.hashed == 0 {
+            self.increment(first + number as u32);
+        } else {
+            let entry = self.entry(first, number);
+            self.increment(entry.unwrap_or(row.first + UNCOUNTED));
+        }
+    }
+
+    /// The number of the counter of a path in the hash table that begins at counter `first`. `None`
+    /// if there is no room for it.
+    #[inline(always)]
+    fn entry(&self, first: u32, number: u64) -> Option<u32> {
+        let at = hash::bucket(number, ENTRIES.trailing_zeros()) as u64;
+        let mut tried = (at..at + TRIED_ENTRIES).map(|at| first + 2 * (at % ENTRIES) as u32);
+        let key = number + 1;
+        let found = tried.find(|&entry| {
+            let word = self.at.wrapping_add(entry as usize).cast::<AtomicU64>();
+            // SAFETY: as for `increment`.
+            let word = unsafe { &*word };
+            let now = word.load(Relaxed);
+            let taken = || match word.compare_exchange(0, key, Relaxed, Relaxed) {
+                Ok(_) => true,
+                Err(other) => other == key,
+            };
+            now == key || now == 0 && taken()
+        });
+        found.map(|entry| entry + 1)
+    }
+}
