@@ -26,9 +26,29 @@ pub fn transfers(
     file: &str,
     of: &BTreeMap<usize, Vec<Range<u64>>>,
 ) -> (BTreeMap<usize, Transfers>, String) {
+    let mut found: BTreeMap<usize, Transfers> = BTreeMap::new();
+    let text = visit(program, file, of, |own, _, transfer| {
+        let transfers = found.entry(own).or_default();
+        *transfers.entry(transfer).or_default() += 1;
+    });
+    (found, text)
+}
+
+/// As [`transfers`], but calls `see` for each transfer: with the key of the function, with the
+/// number of calls from wanted functions that its activation is in, and with the two addresses.
+/// Returns what the program printed.
+///
+/// # Panics
+/// If the program does not end with status 0.
+pub fn visit(
+    program: &Command,
+    file: &str,
+    of: &BTreeMap<usize, Vec<Range<u64>>>,
+    see: impl FnMut(usize, usize, (u64, u64)),
+) -> String {
     let child = start(program);
     let base = run_to(Pid::from_raw(child.id() as i32), file, of);
-    step_through(child, base, &Functions::new(of))
+    step_through(child, base, &Functions::new(of), see)
 }
 
 /// Starts a program that stops at its first instruction.
@@ -70,10 +90,10 @@ fn step_through(
     child: Child,
     base: u64,
     functions: &Functions,
-) -> (BTreeMap<usize, Transfers>, String) {
+    mut see: impl FnMut(usize, usize, (u64, u64)),
+) -> String {
     let pid = Pid::from_raw(child.id() as i32);
-    let mut found: BTreeMap<usize, Transfers> = BTreeMap::new();
-    let mut before: Option<u64> = None;
+    let mut before: Option<u64> = Some(0);
     let mut before_sp = None;
     let key = |at: u64| functions.key(at);
     let mut calls: Vec<Call> = Vec::new();
@@ -90,6 +110,10 @@ fn step_through(
             calls.pop();
         }
         if let Some(call) = calls.pop_if(|call| call.sp == sp && call.next == at) {
+            // A wanted function has returned to itself or to another one.
+            if let Some((from, own)) = before.and_then(|from| Some((from, key(from)?))) {
+                see(own, calls.len() + 1, (from, 0));
+            }
             before = Some(call.at);
         } else if let Some((from, from_sp)) = before.zip(before_sp)
             && key(from).is_some()
@@ -107,8 +131,7 @@ fn step_through(
             let keys = [key(from), key(at)];
             for own in keys.into_iter().flatten().collect::<BTreeSet<_>>() {
                 let inside = |at: u64| if key(at) == Some(own) { at } else { 0 };
-                let transfers = found.entry(own).or_default();
-                *transfers.entry((inside(from), inside(at))).or_default() += 1;
+                see(own, calls.len(), (inside(from), inside(at)));
             }
         }
         (before, before_sp) = (Some(at), Some(sp));
@@ -124,8 +147,7 @@ fn step_through(
         };
     }
     let output = child.wait_with_output().map(|output| output.stdout);
-    let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
-    (found, text)
+    String::from_utf8_lossy(&output.unwrap_or_default()).into_owned()
 }
 
 /// A call from inside a wanted function: its address, that of the next instruction, and the stack

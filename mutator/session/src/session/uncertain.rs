@@ -1,9 +1,17 @@
 //! Activations that are under way when the counting of edges begins or ends.
 
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use abi::image::SYMBOL_PATHS;
+use abi::path::{SLOTS_BYTES, Slot};
 use patcher::{Avma, Svma};
 
+use super::runtime_memory::read;
 use super::stack_scan::Stacks;
 use super::view::View;
+use super::write::write;
+use super::{SessionError, symbol};
 use crate::segment::{FunctionDoc, InsideDoc};
 use ipath_target::process::{Extent, Memory};
 use ipath_target::tracee::Stopped;
@@ -38,6 +46,39 @@ impl View<'_> {
                 self.segment.add_to_counter(code.inside.uncertain(), count);
             }
         }
+    }
+
+    /// Frees the slots of activations that were on a path when the hooks of the carriers among `ids`
+    /// went out. They have gone on since then.
+    ///
+    /// # Errors
+    /// The runtime's memory cannot be read or written.
+    pub(super) fn forget_paths(
+        &self,
+        stopped: &mut Stopped,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        let functions = self.document.functions.iter();
+        let carried = functions.filter(|f| f.carried_by.is_some_and(|id| ids.contains(&id)));
+        let inside = carried.filter_map(|function| function.inside.as_deref());
+        let inside = inside.filter(|inside| inside.paths.is_some());
+        let of: Vec<u64> = inside.map(|i| u64::from(i.first_of_paths())).collect();
+        if of.is_empty() {
+            return Ok(());
+        }
+        let table = symbol(self.document, SYMBOL_PATHS)?;
+        let space = Arc::clone(self.space);
+        let slots = read(space.memory(), table, SLOTS_BYTES as usize)?;
+        let (slots, _) = slots.as_chunks::<{ size_of::<Slot>() }>();
+        for (index, slot) in (0..).zip(slots) {
+            let (words, _) = slot.as_chunks();
+            let owner = words.get(offset_of!(Slot, of) / 8);
+            if owner.is_some_and(|&owner| of.contains(&u64::from_le_bytes(owner))) {
+                let at = table.plus(index * size_of::<Slot>() as u64);
+                write(stopped.text(), at, &[0; size_of::<Slot>()])?;
+            }
+        }
+        Ok(())
     }
 
     fn counted_code(&self, ids: &[usize]) -> Vec<Code<'_>> {

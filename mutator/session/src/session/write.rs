@@ -87,6 +87,7 @@ impl View<'_> {
         self.check_text(memory, ids, part)?;
         self.clear_windows(memory, stopped, stacks, (ids, part))?;
         self.note_uncertain(memory, stopped, stacks, ids);
+        self.forget_paths(stopped, ids)?;
         let text = stopped.text();
         let patches = self.patches_of(&sites_of(self.document, ids, |f| part.of(f)))?;
         let journal = Journal(self.segment);

@@ -1,0 +1,276 @@
+//! The counts of paths inside functions, compared with single steps.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program_with;
+use ipath_tests::inside::{Walked, list, number, ranges, routes};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::stepped::visit;
+use ipath_tests::target::Target;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Counts the paths of these functions of a program, and returns them by name.
+fn counted(
+    functions: &[&str],
+    more: &[&str],
+    program: &Path,
+    arguments: &[&str],
+) -> BTreeMap<String, Value> {
+    let scratch = Scratch::new("paths");
+    let file = scratch.file("p.json");
+    let mut run = Run::ipath(["run", "--no-tui", "-o"])
+        .arg(&file)
+        .args(more)
+        .limit(LIMIT);
+    for function in functions {
+        run = run.args(["--paths", function]);
+    }
+    run.arg("--").arg(program).args(arguments).run().expect(0);
+    let profile = Profile::read(&file);
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let entries = list(&json, "inside").iter().map(|entry| {
+        let function = &profile.functions[number(&entry["function"]) as usize];
+        (function.name.clone(), entry.clone())
+    });
+    entries.collect()
+}
+
+const ALL: [&str; 6] = [
+    "jumps",
+    "mixed",
+    "chosen",
+    "descends",
+    "left",
+    "ends_with_calls",
+];
+
+/// Compares the paths of a program's functions with single steps. Returns the entries.
+fn equal(
+    functions: &[&str],
+    more: &[&str],
+    program: &Path,
+    arguments: &[&str],
+) -> BTreeMap<String, Value> {
+    let found = counted(functions, more, program, arguments);
+    assert_eq!(found.len(), functions.len(), "{:?}", found.keys());
+    let blocks = found.values().map(ranges).enumerate().collect();
+    let mut walked: Vec<Walked> = found.values().map(Walked::of).collect();
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let file = program.file_name().and_then(|name| name.to_str());
+    visit(
+        &command,
+        file.expect("a name"),
+        &blocks,
+        |own, calls, transfer| {
+            walked[own].see(calls, transfer);
+        },
+    );
+    for ((name, inside), walked) in found.iter().zip(walked) {
+        assert_eq!(routes(inside), walked.routes, "{name}: {inside:#}");
+        assert_eq!(inside["path_totals"]["unknown"], 0, "{name}");
+        assert_eq!(inside["path_totals"]["uncounted"], 0, "{name}");
+    }
+    let taken = found.values().map(|inside| routes(inside).len());
+    assert!(taken.sum::<usize>() >= functions.len(), "{found:#?}");
+    found
+}
+
+#[test]
+fn path_counts_are_those_of_single_steps() {
+    let with_frames = ["-O3", "-g", "-fno-omit-frame-pointer"];
+    for flags in [&["-O2"][..], &["-O0"], &with_frames, &["-Os", "-no-pie"]] {
+        let program = program_with("branches.c", flags);
+        // Optimized for size, `jumps` has no room.
+        let functions = &ALL[usize::from(flags.contains(&"-Os"))..];
+        equal(functions, &[], &program, &["12"]);
+    }
+}
+
+/// The calls or the edges are measured beside the paths.
+#[test]
+fn path_counts_are_the_same_beside_others() {
+    let program = program_with("branches.c", &["-O2"]);
+    for option in ["-f", "--edges"] {
+        let functions = ALL.iter().flat_map(|name| [option, name]);
+        let more: Vec<&str> = functions.chain(["-m", "count,wall"]).collect();
+        equal(&ALL, &more[..], &program, &["12"]);
+    }
+}
+
+/// More threads than there are banks of counters.
+#[test]
+fn path_counts_of_many_threads_are_exact() {
+    let program = program_with("branches.c", &["-O2", "-pthread"]);
+    let one = counted(&ALL, &[], &program, &["300"]);
+    for threads in [4, 100] {
+        let many = counted(&ALL, &[], &program, &["300", &threads.to_string()]);
+        for (name, inside) in &many {
+            let expected = routes(&one[name]).into_iter();
+            let expected: BTreeMap<_, _> = expected.map(|(r, n)| (r, threads * n)).collect();
+            assert_eq!(routes(inside), expected, "{name}");
+            let begun = |inside: &Value| number(&inside["path_totals"]["begun"]);
+            assert_eq!(begun(inside), threads * begun(&one[name]), "{name}");
+        }
+    }
+}
+
+/// Exceptions leave paths, and other paths begin at landing pads.
+#[test]
+fn paths_that_exceptions_leave_are_not_counted() {
+    let program = program_with("throws_by_block.cc", &["-O2"]);
+    let names = ["outer(int)", "middle(int)", "thrower(int)"];
+    let found = equal(&names, &[], &program, &["20"]);
+    let ended = |name: &str| -> u64 {
+        let ended = routes(&found[name])
+            .into_iter()
+            .filter(|((_, _, ends), _)| *ends);
+        ended.map(|(_, count)| count).sum()
+    };
+    let begun = |name: &str| number(&found[name]["path_totals"]["begun"]);
+    // Each third call throws. `middle` begins again at a landing pad, which it leaves.
+    assert_eq!([begun("thrower(int)"), ended("thrower(int)")], [20, 13]);
+    assert_eq!([begun("middle(int)"), ended("middle(int)")], [27, 13]);
+    assert_eq!([begun("outer(int)"), ended("outer(int)")], [27, 20]);
+}
+
+/// A child made by fork counts for itself if it is followed, and nothing if it is not.
+#[test]
+fn forked_children_do_not_disturb_paths() {
+    let program = program_with("forks_in_loop.c", &["-O2"]);
+    for (more, processes) in [(&[][..], 1), (&["--follow"], 4)] {
+        let found = counted(&["rounds"], more, &program, &["3", "1000"]);
+        let counts: Vec<u64> = routes(&found["rounds"]).into_values().collect();
+        let iterations: u64 = counts.iter().sum();
+        assert_eq!(iterations, processes * 1000, "{found:#?}");
+    }
+}
+
+/// Signals interrupt hooks at any instruction, and their handlers are on paths of the same
+/// function.
+#[test]
+fn signal_handlers_are_on_paths_of_their_own() {
+    let program = program_with("counts_in_handler.c", &["-O2"]);
+    let scratch = Scratch::new("paths-signals");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "--paths", "counted", "-o"]).arg(&file);
+    let finished = run.arg("--").arg(&program).arg("20000").run().expect(0);
+    let own = finished.stdout.split_whitespace().next_back();
+    let own: u64 = own
+        .and_then(|word| word.parse().ok())
+        .expect("its own count");
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let inside = &list(&json, "inside")[0];
+    let turns: u64 = routes(inside).into_values().sum();
+    assert_eq!(turns, own, "{inside:#}");
+    assert_eq!(inside["uncertain"], 0, "{inside:#}");
+}
+
+/// Activations on several stacks, which also change threads, do not mix their paths.
+#[test]
+fn coroutines_do_not_mix_paths() {
+    let program = program_with("paths.c", &["-O2", "-pthread"]);
+    let [alone, woven, moved] = ["alone", "woven", "moved"].map(|how| {
+        let found = counted(&["weave"], &[], &program, &["weave", "400", how]);
+        let inside = &found["weave"];
+        assert_eq!(inside["uncertain"], 0, "{how}: {inside:#}");
+        routes(inside)
+    });
+    assert_eq!(woven, alone);
+    assert_eq!(moved, alone);
+    assert!(alone.len() > 8, "{alone:?}");
+}
+
+/// A function with more paths than there are counters has a hash table.
+#[test]
+fn functions_of_many_paths_have_a_table() {
+    let program = program_with("paths.c", &["-O1", "-pthread"]);
+    let run = |distinct: &str| {
+        let found = counted(&["many"], &[], &program, &["many", "100000", distinct]);
+        let inside = found["many"].clone();
+        assert_eq!(inside["path_totals"]["possible"], 8192);
+        assert_eq!(inside["path_totals"]["begun"], 100_000);
+        let own = Command::new(&program)
+            .args(["many", "100000", distinct])
+            .output();
+        let own = String::from_utf8(own.expect("it runs").stdout).expect("text");
+        let own = own.split_whitespace().filter_map(|word| word.parse().ok());
+        let own: Vec<u64> = own.collect();
+        let mut counts: Vec<u64> = routes(&inside).into_values().collect();
+        counts.sort_unstable();
+        (inside, counts, own)
+    };
+    let (_, counts, own) = run("500");
+    assert_eq!(counts, own);
+    let (inside, counts, own) = run("8191");
+    let uncounted = number(&inside["path_totals"]["uncounted"]);
+    assert!(uncounted > 0 && counts.len() < own.len(), "{inside:#}");
+    assert_eq!(counts.iter().sum::<u64>() + uncounted, 100_000);
+    assert!(counts.len() >= 900, "{}", counts.len());
+}
+
+/// Paths of functions that return twice are refused with the reason.
+#[test]
+fn functions_that_call_setjmp_are_refused() {
+    let program = program_with("branches.c", &["-O2"]);
+    let scratch = Scratch::new("paths-refused");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "--paths", "attempts,mixed", "-o"]).arg(&file);
+    let finished = run.arg("--").arg(&program).arg("40").run().expect(0);
+    let said = finished.stderr.contains("attempts: not instrumented: ")
+        && finished.stderr.contains("may return several times");
+    assert!(said, "{}", finished.report());
+}
+
+/// Hooks come into a loop that never ends, and leave it. Afterwards the code is as it was. Paths
+/// that had begun before are not known.
+#[test]
+fn hooks_of_paths_come_and_go_in_an_endless_loop() {
+    let program = program_with("endless.c", &["-O2", "-pthread"]);
+    let mut target = Target::start(&program, ["4"]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    let places = ["--paths", "turns"];
+    let keep = ["--keep", "--no-tui", "--duration", "100ms"];
+    Run::ipath(["attach", &pid])
+        .args(places)
+        .args(keep)
+        .run()
+        .expect(0);
+    for _ in 0..5 {
+        Run::ipath(["remove", &pid]).args(places).run().expect(0);
+        Run::ipath(["add", &pid]).args(places).run().expect(0);
+    }
+    let again = Run::ipath(["add", &pid]).args(places).run().expect(0);
+    assert!(again.stdout.contains("already"), "{}", again.report());
+    let scratch = Scratch::new("paths-endless");
+    let file = scratch.file("p.json");
+    Run::ipath(["detach", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    before.assert_unchanged(target.pid());
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let inside = &list(&json, "inside")[0];
+    let taken = routes(inside);
+    assert!(taken.values().sum::<u64>() > 1000, "{inside:#}");
+    // The two ways through the loop take turns.
+    let ways: Vec<u64> = taken.values().copied().filter(|&n| n > 100).collect();
+    assert_eq!(ways.len(), 2, "{inside:#}");
+    assert!(ways[0].abs_diff(ways[1]) <= 6 * 4, "{inside:#}");
+    // Four threads were on a path each time that the hooks came in.
+    let unknown = number(&inside["path_totals"]["unknown"]);
+    assert_eq!(unknown, 6 * 4, "{inside:#}");
+    assert!(target.poll().is_none());
+    target.finish("ok");
+}
