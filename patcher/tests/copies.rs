@@ -147,6 +147,7 @@ impl Compared<'_> {
             stub: Avma(TRAMPOLINES - 8),
             table: Some(Avma(TRAMPOLINES - 16)),
             paths: Avma(TRAMPOLINES - 32),
+            slots: Avma(TRAMPOLINES - 40),
             claim: 0,
         };
         let cell = Avma(TRAMPOLINES - 24);

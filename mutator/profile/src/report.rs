@@ -12,6 +12,7 @@ mod inside;
 mod json;
 mod order;
 mod processes;
+mod routes;
 mod rows;
 mod summary;
 mod table;

@@ -36,6 +36,8 @@ pub struct CountCells {
     /// The cell of the stub for paths, which the hooks call with the address of their row
     /// ([`PathRow`](crate::isa::PathRow)).
     pub paths: Avma,
+    /// The cell with the address of the table of slots of activations that are on a path.
+    pub slots: Avma,
     /// The cell with the address of the table of banks ([`CountIn`](crate::isa::CountIn)). `None` if
     /// all hooks must call the stub.
     pub table: Option<Avma>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::addr::{Avma, Bias, Svma};
 use crate::inside::{Counter, PathStep};
-use crate::isa::{Code, Displaced, Goal, PathRow};
+use crate::isa::{Code, Displaced, Goal, PathCells, PathRow};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 
 use super::terms::{BankedPc, CountCells, EmitError, Hooks, Labels, PcPair};
@@ -255,9 +255,14 @@ impl<'a> Builder<'a> {
 
     /// Emits the hook of a path.
     fn path(&mut self, step: PathStep, cells: CountCells) -> Result<(), EmitError> {
-        let label = self.out.label();
-        self.path_rows.push((label, step.row()));
-        Ok(self.out.path_hook(label, cells.paths)?)
+        let (label, row) = (self.out.label(), step.row());
+        self.path_rows.push((label, row));
+        let free = (step.free.registers, step.free.flags);
+        let cells = PathCells {
+            stub: cells.paths,
+            tables: cells.table.map(|banks| [banks, cells.slots]),
+        };
+        Ok(self.out.path_hook((label, &row), free, cells)?)
     }
 
     fn path_rows(&mut self) {

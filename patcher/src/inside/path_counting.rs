@@ -14,6 +14,7 @@ use crate::isa::{Control, Insn, PathRow};
 use super::counter::Transfer;
 use super::counting::{NoPlace, divided, placed};
 use super::graph::{BlockId, EdgeId, EdgeKind, Graph};
+use super::liveness::{Free, Liveness};
 use super::loops::Loops;
 use super::numbering::{Action, Numbering};
 use super::path_table::TooManyPaths;
@@ -54,6 +55,8 @@ pub struct PathStep {
     pub transfer: Transfer,
     /// The change of the path sum.
     pub action: Action,
+    /// The registers and flags that the hook may overwrite.
+    pub free: Free,
     /// True if the canonical frame address is relative to the frame pointer; else to the stack
     /// pointer.
     pub by_fp: bool,
@@ -132,15 +135,27 @@ impl PathCounting {
             return Err(Pathless::TooMany);
         }
         let placed = placed_actions(&segments, &numbering)?;
-        let at: Vec<Svma> = placed.iter().map(|(place, ..)| place.at()).collect();
+        let at: Vec<Svma> = placed.iter().map(|(_, place, ..)| place.at()).collect();
         let frames = frames_before(image, context, function, &at);
         let hooks = placed.iter().zip(frames).zip(0..);
-        let hooks = hooks.map(|((&(place, transfer, action), frame), number)| {
+        let live = Liveness::of(flow, graph);
+        let free = |place: Place, edge: EdgeId| match place {
+            Place::Start(_, at) | Place::End(_, at) => live.free_before(flow, graph, at),
+            // The hook runs between the branch and its target.
+            Place::Branch(..) => {
+                let next = segments.edge(edge).to.block();
+                let next = next.map(|block| segments.block(block).range.start);
+                let free = |at| live.free_before(flow, graph, at);
+                next.map(free).unwrap_or_default()
+            }
+        };
+        let hooks = hooks.map(|((&(edge, place, transfer, action), frame), number)| {
             let frame = frame.ok_or(Pathless::UnknownFrame(place.at()))?;
             let step = PathStep {
                 number,
                 transfer,
                 action,
+                free: free(place, edge),
                 by_fp: frame.base == Base::FramePointer,
                 cfa: frame.frame.cfa,
                 first: 0,
@@ -166,17 +181,17 @@ impl PathCounting {
 fn placed_actions(
     segments: &Graph,
     numbering: &Numbering,
-) -> Result<Vec<(Place, Transfer, Action)>, NoPlace> {
+) -> Result<Vec<(EdgeId, Place, Transfer, Action)>, NoPlace> {
     let edges = segments.edge_ids().zip(numbering.actions());
     let needed = edges.filter(|&(edge, action)| {
         segments.edge(edge).kind != EdgeKind::Left && *action != Action::Add(0)
     });
     let placed = needed.map(|(edge, &action)| {
         let (place, transfer) = placed(segments, edge)?;
-        Ok((place, transfer, action))
+        Ok((edge, place, transfer, action))
     });
     let mut placed = placed.collect::<Result<Vec<_>, NoPlace>>()?;
-    placed.sort_by_key(|&(place, transfer, _)| {
+    placed.sort_by_key(|&(_, place, transfer, _)| {
         let departs = !matches!(place, Place::Start(..));
         (place.at(), departs, transfer)
     });

@@ -35,7 +35,7 @@ pub use patch::{
     BREAKPOINT, CodeError, JUMP, SHORT_JUMP, STONE, jump, punned_jump, retargeted, short_jump,
     stone,
 };
-pub use path_row::{PATH_HOOK, PathRow};
+pub use path_row::{PATH_HOOK, PathCells, PathRow};
 pub use patterns::*;
 pub use pun::Pun;
 pub use realigned::Places;

@@ -31,32 +31,34 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
     let row = unsafe { &*row };
     let base = if row.by_fp != 0 { fp } else { sp };
     let cfa = base.wrapping_add(i64::from(row.cfa) as u64);
-    let counters = Counters::of_thread();
     if row.kind == BEGINS {
-        counters.increment(row.first + BEGUN);
+        Counters::of_thread().increment(row.first + BEGUN);
         begin(cfa, row);
         return;
     }
-    let Some(slot) = slot_of(cfa, row) else {
-        if row.kind != ADDS {
-            counters.increment(row.first + UNKNOWN);
+    let sum = match slot_of(cfa, row) {
+        None if row.kind == ADDS => return,
+        None => {
+            if row.kind != ENDS {
+                // The path from here on is known.
+                begin(cfa, row);
+            }
+            row.paths
         }
-        if row.kind != ADDS && row.kind != ENDS {
-            // The path from here on is known.
-            begin(cfa, row);
+        Some(slot) => {
+            let sum = slot.sum.load(Relaxed).wrapping_add(row.add);
+            match row.kind {
+                ADDS => {
+                    slot.sum.store(sum, Relaxed);
+                    return;
+                }
+                ENDS => slot.cfa.store(0, Relaxed),
+                _ => slot.sum.store(row.start, Relaxed),
+            }
+            sum
         }
-        return;
     };
-    let sum = slot.sum.load(Relaxed).wrapping_add(row.add);
-    match row.kind {
-        ADDS => {
-            slot.sum.store(sum, Relaxed);
-            return;
-        }
-        ENDS => slot.cfa.store(0, Relaxed),
-        _ => slot.sum.store(row.start, Relaxed),
-    }
-    counters.count(row, sum);
+    Counters::of_thread().count(row, sum);
 }
 
 /// The slots that an activation may have.
@@ -69,8 +71,12 @@ fn tried(cfa: u64) -> impl Iterator<Item = &'static Slot> {
 /// The slot of an activation. `None` if it has none.
 #[inline(always)]
 fn slot_of(cfa: u64, row: &Row) -> Option<&'static Slot> {
-    tried(cfa)
-        .find(|slot| slot.cfa.load(Relaxed) == cfa && slot.of.load(Relaxed) == u64::from(row.first))
+    let is_it = |slot: &&Slot| {
+        slot.cfa.load(Relaxed) == cfa && slot.of.load(Relaxed) == u64::from(row.first)
+    };
+    let mut slots = tried(cfa);
+    let first = slots.next().filter(is_it);
+    first.or_else(|| slots.find(is_it))
 }
 
 /// Gives an activation a slot, if there is one, with the sum of the path that begins.
@@ -139,7 +145,7 @@ impl Counters {
         }
     }
 
-    /// Counts the path with this number.
+    /// Counts the path with this number, which is unknown if it is too large.
     #[inline(always)]
     fn count(&self, row: &Row, number: u64) {
         let first = row.first + BEFORE;

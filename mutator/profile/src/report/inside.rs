@@ -11,7 +11,7 @@ use crate::display_name::{self, start_of};
 use crate::profile::{Inside, Loop, Profile, position, printable};
 
 /// The terminal columns of a section, unless a number has very many digits.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 /// The length of the longest bar in terminal columns, if there is room for it.
 const BAR: usize = 40;
 /// The length of the longest bar in terminal columns, if there is no room.
@@ -124,7 +124,9 @@ impl Report<'_> {
         }
         self.loops(inside)
             .map_or(Ok(()), |loops| loops.write(out))?;
-        self.lines_of(inside).write(out)
+        self.lines_of(inside).write(out)?;
+        self.routes(inside)
+            .map_or(Ok(()), |routes| routes.write(out))
     }
 
     /// The table of the loops. `None` if there are none.
@@ -266,7 +268,7 @@ fn place_of(profile: &Profile, inside: &Inside, own: &Loop) -> String {
 }
 
 /// The place of an address as its distance from the start of the function: `+0x1f`.
-fn offset(profile: &Profile, inside: &Inside, address: u64) -> String {
+pub(super) fn offset(profile: &Profile, inside: &Inside, address: u64) -> String {
     let start = profile.functions[inside.function].address;
     match address.checked_sub(start) {
         Some(offset) => format!("+{offset:#x}"),

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use abi::count::{BANK_OF, BANK_SHIFT, Bank, CLAIM};
 use abi::image::{Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
+use abi::path::{self, Row, Slot};
 use abi::schema::SCHEMA_COUNT;
 use nix::errno::Errno;
 use patcher::Avma;
 use patcher::emit::{CodePlace, Emitted};
-use patcher::isa::CountIn;
+use patcher::isa::{CountIn, PathRow};
 use patcher::plan::{PointPlan, Tactic};
 
 use super::copies;
@@ -197,6 +198,20 @@ const _: () = assert!(
         && CountIn::BANK_SHIFT as u32 == BANK_SHIFT
         && CountIn::AT as usize == offset_of!(Bank, at)
         && offset_of!(Bank, owner) == 0
+);
+
+/// The hooks of paths use this layout.
+const _: () = assert!(
+    PathRow::LEN == size_of::<Row>()
+        && PathRow::BEGINS == path::BEGINS
+        && PathRow::ADDS == path::ADDS
+        && PathRow::ENDS == path::ENDS
+        && PathRow::RESTARTS == path::RESTARTS
+        && PathRow::BEFORE == path::BEFORE
+        && PathRow::OF as usize == offset_of!(Slot, of)
+        && PathRow::SUM as usize == offset_of!(Slot, sum)
+        && 1 << PathRow::SLOT_BITS == path::SLOTS
+        && 1 << PathRow::SLOT_SHIFT == size_of::<Slot>()
 );
 
 /// True if the runtime finds the thread pointer in the first word of the control block.

@@ -29,10 +29,11 @@ enum Cell {
     Count,
     Banks,
     Path,
+    Slots,
 }
 
 /// Size in bytes of the stub addresses at a region's start.
-const CELLS: u64 = 88;
+const CELLS: u64 = 96;
 /// Alignment of trampolines in bytes.
 const ALIGN: u64 = 16;
 /// The smallest region in bytes. It leaves room for a few functions to be added later.
@@ -245,6 +246,7 @@ impl Places {
                 counts: Some(CountCells {
                     stub: cell(Cell::Count),
                     paths: cell(Cell::Path),
+                    slots: cell(Cell::Slots),
                     table: self.counts_inline.then(|| cell(Cell::Banks)),
                     claim: CLAIM,
                 }),

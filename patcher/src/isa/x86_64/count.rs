@@ -34,6 +34,53 @@ pub(super) fn fields(is_64: bool, reg: u8, base: u8) -> (u8, u8) {
     (prefix, (reg & 7) << 3 | base & 7)
 }
 
+/// The registers that a hook uses, and what it must save first.
+pub(super) struct Spill {
+    /// The registers.
+    pub(super) used: Vec<u8>,
+    /// Those that it pushes.
+    saved: Vec<u8>,
+    /// True if the flags are in rax meanwhile.
+    saves_flags: bool,
+}
+
+impl Spill {
+    /// For a hook that uses `count` registers, of which those in `free` need not be saved, and the
+    /// flags neither if they `are_free`.
+    pub(super) fn of(Registers(free): Registers, are_free: bool, count: usize) -> Self {
+        let is_free = |register: u8| free & 1 << register != 0;
+        let saves_flags = !are_free;
+        let mut used: Vec<u8> = SCRATCH.into_iter().filter(|&r| is_free(r)).collect();
+        used.extend(SCRATCH.into_iter().filter(|&r| !is_free(r)));
+        // The flags are saved in rax.
+        used.retain(|&register| !(saves_flags && register == RAX));
+        used.truncate(count);
+        let with_flags = saves_flags.then_some(RAX);
+        let saved = used.iter().copied().chain(with_flags);
+        Self {
+            saved: saved.filter(|&r| !is_free(r)).collect(),
+            used,
+            saves_flags,
+        }
+    }
+
+    /// True if nothing is pushed, so that the red zone is still below the stack pointer.
+    fn is_empty(&self) -> bool {
+        self.saved.is_empty()
+    }
+
+    /// The bytes by which the stack pointer is lower meanwhile.
+    pub(super) fn lowered(&self) -> i32 {
+        match self.is_empty() {
+            true => 0,
+            false => RED_ZONE + 8 * self.saved.len() as i32,
+        }
+    }
+}
+
+/// The bytes below the stack pointer that belong to the function (psABI 3.2.2).
+const RED_ZONE: i32 = 128;
+
 impl Code {
     /// Appends a hook that increments counter `number` in the thread's bank. `table` is the cell
     /// with the address of the table of banks. If the thread has no bank, it jumps to the label
@@ -46,42 +93,44 @@ impl Code {
     pub fn count(
         &mut self,
         number: u32,
-        (Registers(free), are_free): (Registers, bool),
+        (registers, are_free): (Registers, bool),
         table: Avma,
         (otherwise, after): (usize, usize),
     ) -> Result<bool, CodeError> {
-        let is_free = |register: u8| free & 1 << register != 0;
-        let saves_flags = !are_free;
-        let mut used: Vec<u8> = SCRATCH.into_iter().filter(|&r| is_free(r)).collect();
-        used.extend(SCRATCH.into_iter().filter(|&r| !is_free(r)));
-        // The flags are saved in rax.
-        used.retain(|&register| !(saves_flags && register == RAX));
-        let (thread, bank) = (used[0], used[1]);
-        let with_flags = saves_flags.then_some(RAX);
-        let spilled = [thread, bank].into_iter().chain(with_flags);
-        let spilled: Vec<u8> = spilled.filter(|&r| !is_free(r)).collect();
-        if !spilled.is_empty() {
-            self.put(&SKIP_RED_ZONE);
-        }
-        for &register in &spilled {
-            self.push(register);
-        }
-        if saves_flags {
-            self.flags_to_rax();
-        }
+        let spill = Spill::of(registers, are_free, 2);
+        let [thread, bank] = [spill.used[0], spill.used[1]];
+        self.spill(&spill);
         self.look_up(thread, bank, table, otherwise)?;
         self.increment(bank, number);
         self.place(after);
-        if saves_flags {
+        self.unspill(&spill);
+        Ok(spill.is_empty())
+    }
+
+    /// Saves what a hook overwrites.
+    pub(super) fn spill(&mut self, spill: &Spill) {
+        if !spill.is_empty() {
+            self.put(&SKIP_RED_ZONE);
+        }
+        for &register in &spill.saved {
+            self.push(register);
+        }
+        if spill.saves_flags {
+            self.flags_to_rax();
+        }
+    }
+
+    /// Restores what [`Self::spill`] has saved.
+    pub(super) fn unspill(&mut self, spill: &Spill) {
+        if spill.saves_flags {
             self.flags_from_rax();
         }
-        for &register in spilled.iter().rev() {
+        for &register in spill.saved.iter().rev() {
             self.pop(register);
         }
-        if !spilled.is_empty() {
+        if !spill.is_empty() {
             self.put(&BACK_OVER_RED_ZONE);
         }
-        Ok(spilled.is_empty())
     }
 
     /// Appends code that sets `bank` to the address of the thread's bank. If the thread has none,
