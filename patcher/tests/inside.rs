@@ -323,6 +323,7 @@ impl Figures {
             Err(Pathless::NoPlace(_)) => "no place",
             Err(Pathless::UnknownFrame(_)) => "unknown frame",
             Err(Pathless::ReturnsTwice(_)) => "returns twice",
+            Err(Pathless::StackMoves) => "stack moves",
         };
         *self.pathless.entry(reason).or_default() += 1;
     }

@@ -1,7 +1,7 @@
 //! The counts of paths inside functions, compared with single steps.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::program_with;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::inside::{Walked, list, number, ranges, routes};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
@@ -32,7 +32,12 @@ fn counted(
     for function in functions {
         run = run.args(["--paths", function]);
     }
-    run.arg("--").arg(program).args(arguments).run().expect(0);
+    let finished = run.arg("--").arg(program).args(arguments).run().expect(0);
+    let alone = Command::new(program)
+        .args(arguments)
+        .output()
+        .expect("it runs");
+    assert_eq!(finished.stdout.as_bytes(), alone.stdout);
     let profile = Profile::read(&file);
     let text = std::fs::read_to_string(&file).expect("a profile");
     let json: Value = serde_json::from_str(&text).expect("JSON");
@@ -273,4 +278,61 @@ fn hooks_of_paths_come_and_go_in_an_endless_loop() {
     assert_eq!(unknown, 6 * 4, "{inside:#}");
     assert!(target.poll().is_none());
     target.finish("ok");
+}
+
+/// Go's runtime moves stacks, and frame addresses with them.
+#[test]
+fn functions_of_go_are_refused() {
+    let scratch = Scratch::new("paths-go");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "--paths", "main.*", "-o"]).arg(&file);
+    let finished = run.arg("--").arg(program("shop.go")).run().expect(1);
+    assert!(
+        finished.stderr.contains("Go moves its stack"),
+        "{}",
+        finished.report()
+    );
+}
+
+/// Two ways to count the same: by counters of edges, and by paths.
+#[test]
+fn blocks_run_as_often_as_their_paths() {
+    let scratch = Scratch::new("paths-blocks");
+    let file = scratch.file("p.json");
+    let input = scratch.file("input");
+    std::fs::write(&input, include_bytes!("path_counts.rs")).expect("a file");
+    let run = Run::ipath(["run", "--no-tui", "--yes", "-o"]).arg(&file);
+    let places = [
+        "--edges", "gzip!*", "--paths", "gzip!*", "--", "gzip", "-9", "-c",
+    ];
+    let run = run.args(places).arg(&input).limit(LIMIT).run().expect(0);
+    let alone = Command::new("gzip").args(["-9", "-c"]).arg(&input).output();
+    let alone = alone.expect("it runs").stdout;
+    assert_eq!(run.stdout, String::from_utf8_lossy(&alone));
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let mut compared = 0;
+    for inside in list(&json, "inside") {
+        let totals = &inside["path_totals"];
+        let taken = routes(inside);
+        let ended = taken.iter().filter(|((_, _, ends), _)| *ends);
+        let ended: u64 = ended.map(|(_, count)| count).sum();
+        if totals.is_null() || number(&totals["begun"]) != ended {
+            // It is left by `exit`.
+            continue;
+        }
+        for (index, block) in list(inside, "blocks").iter().enumerate() {
+            let through = taken
+                .iter()
+                .filter(|((_, blocks, _), _)| blocks.contains(&index));
+            let through: u64 = through.map(|(_, count)| count).sum();
+            assert_eq!(
+                number(&block["count"]),
+                through,
+                "block {index} of {inside:#}"
+            );
+            compared += usize::from(through > 0);
+        }
+    }
+    assert!(compared > 200, "{compared}");
 }

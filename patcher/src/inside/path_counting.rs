@@ -104,6 +104,8 @@ pub enum Pathless {
     /// A function that is called at this address may return several times, so that the activation
     /// continues on a path that it has already left.
     ReturnsTwice(Svma),
+    /// The function is Go's, whose runtime moves stacks.
+    StackMoves,
 }
 
 impl PathCounting {
@@ -124,6 +126,9 @@ impl PathCounting {
         function: &Function,
         (flow, graph): (&Flow, &Graph),
     ) -> Result<Self, Pathless> {
+        if flow.is_go() {
+            return Err(Pathless::StackMoves);
+        }
         if let Some(call) = flow.insns.iter().find(|insn| returns_twice(image, insn)) {
             return Err(Pathless::ReturnsTwice(Svma(call.at())));
         }
@@ -245,6 +250,9 @@ impl fmt::Display for Pathless {
             Self::UnknownFrame(at) => write!(f, "its frame at {at} is not known"),
             Self::ReturnsTwice(at) => {
                 write!(f, "the function called at {at} may return several times")
+            }
+            Self::StackMoves => {
+                f.write_str("Go moves its stack, by which its paths are told apart")
             }
         }
     }

@@ -13,7 +13,7 @@ pub const OWNED_BANKS: usize = 64;
 /// The number of banks: the shared one, which is the first, and those for one thread each.
 pub const BANKS: usize = 1 + OWNED_BANKS;
 /// The number of counters of a session.
-pub const MOST_COUNTERS: u64 = 1 << 14;
+pub const MOST_COUNTERS: u64 = 1 << 16;
 /// The number of a counter that is never read. Threads count with it to become the owner of a bank.
 pub const CLAIM: u32 = 0;
 /// Bytes from one bank to the next.
