@@ -44,14 +44,18 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Splits the values of `--func`, `--edges` and `--paths` at commas and checks that all required arguments
-    /// are present.
+    /// Splits lists of patterns at commas and checks that all required arguments are present.
     ///
     /// # Errors
     /// The command needs a function or a process, and none is given.
     pub fn checked(mut self) -> Result<Self, clap::Error> {
         if let Some(patterns) = self.command.patterns() {
-            for given in [&mut patterns.func, &mut patterns.edges, &mut patterns.paths] {
+            for given in [
+                &mut patterns.func,
+                &mut patterns.edges,
+                &mut patterns.loops,
+                &mut patterns.paths,
+            ] {
                 let parts = given.iter().flat_map(|text| parse::patterns(text));
                 *given = parts.collect();
             }
@@ -430,6 +434,10 @@ pub struct Patterns {
     /// commas
     #[arg(long, value_name = "PATTERN")]
     pub edges: Vec<String>,
+    /// Functions whose control flow is counted as with --edges, and for each loop how many
+    /// iterations its entries have: a histogram; several with commas
+    #[arg(long, value_name = "PATTERN")]
+    pub loops: Vec<String>,
     /// Functions whose paths are counted: each sequence of blocks from the entry or the head of a
     /// loop to an exit or back to such a head; several with commas
     #[arg(long, value_name = "PATTERN")]
@@ -445,7 +453,9 @@ pub struct Patterns {
 impl Patterns {
     /// True if instructions, edges or paths are counted.
     pub fn has_places(&self) -> bool {
-        !self.at.is_empty() || !self.edges.is_empty() || !self.paths.is_empty()
+        [&self.at, &self.edges, &self.loops, &self.paths]
+            .into_iter()
+            .any(|given| !given.is_empty())
     }
 }
 
@@ -515,7 +525,7 @@ pub struct Refine {
     /// add functions that carry the cost and drop others, until 90 % of CPU time and of waiting is
     /// explained. With -f it searches within those functions. Each step takes --interval and is
     /// printed
-    #[arg(long, conflicts_with_all = ["at", "edges", "paths", "when", "depth"])]
+    #[arg(long, conflicts_with_all = ["at", "edges", "loops", "paths", "when", "depth"])]
     pub search: bool,
     /// Minimum share of CPU time or of waiting for a path to be found
     #[arg(long, value_name = "P%", value_parser = share, default_value = "1%", requires = "search")]

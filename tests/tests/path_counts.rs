@@ -2,14 +2,14 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
-use ipath_tests::inside::{Walked, list, number, ranges, routes};
+use ipath_tests::inside::{Walked, back_edges, list, number, ranges, routes};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::stepped::visit;
 use ipath_tests::target::Target;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -23,6 +23,17 @@ fn counted(
     program: &Path,
     arguments: &[&str],
 ) -> BTreeMap<String, Value> {
+    counted_by("--paths", functions, more, program, arguments)
+}
+
+/// As [`counted`], by another option.
+fn counted_by(
+    option: &str,
+    functions: &[&str],
+    more: &[&str],
+    program: &Path,
+    arguments: &[&str],
+) -> BTreeMap<String, Value> {
     let scratch = Scratch::new("paths");
     let file = scratch.file("p.json");
     let mut run = Run::ipath(["run", "--no-tui", "-o"])
@@ -30,7 +41,7 @@ fn counted(
         .args(more)
         .limit(LIMIT);
     for function in functions {
-        run = run.args(["--paths", function]);
+        run = run.args([option, function]);
     }
     let finished = run.arg("--").arg(program).args(arguments).run().expect(0);
     let alone = Command::new(program)
@@ -335,4 +346,135 @@ fn blocks_run_as_often_as_their_paths() {
         }
     }
     assert!(compared > 200, "{compared}");
+}
+
+/// The trips of each loop of an entry: its entries, its iterations, and its histogram.
+fn trips(inside: &Value) -> Vec<(u64, u64, BTreeMap<u64, u64>)> {
+    let loops = list(inside, "loops").iter();
+    let trips = loops.map(|own| {
+        let pairs = own["trips"].as_array().into_iter().flatten();
+        let trips = pairs.map(|pair| (number(&pair[0]), number(&pair[1])));
+        let (entries, iterations) = (number(&own["entries"]), number(&own["iterations"]));
+        (entries, iterations, trips.collect())
+    });
+    trips.collect()
+}
+
+/// The trips that a stepped program makes through each loop of an entry whose loops are reducible:
+/// their number by power of two.
+struct Trips {
+    ranges: Vec<std::ops::Range<u64>>,
+    back: BTreeSet<(usize, usize)>,
+    /// For each loop, its header and its blocks.
+    loops: Vec<(usize, BTreeSet<usize>)>,
+    /// The iterations of each activation, by the number of calls that it is in and by loop.
+    open: BTreeMap<(usize, usize), u64>,
+    found: Vec<BTreeMap<u64, u64>>,
+}
+
+impl Trips {
+    fn of(inside: &Value) -> Self {
+        let back = back_edges(inside);
+        let mut before: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for edge in list(inside, "edges") {
+            if let (Some(from), Some(to)) = (edge["from"].as_u64(), edge["to"].as_u64()) {
+                before.entry(to as usize).or_default().insert(from as usize);
+            }
+        }
+        let loops = list(inside, "loops").iter().map(|own| {
+            let header = number(&own["header"]) as usize;
+            let mut blocks = BTreeSet::from([header]);
+            let sources = back.iter().filter(|(_, to)| *to == header);
+            let mut work: Vec<usize> = sources.map(|(from, _)| *from).collect();
+            while let Some(block) = work.pop() {
+                if blocks.insert(block) {
+                    work.extend(before.get(&block).into_iter().flatten());
+                }
+            }
+            (header, blocks)
+        });
+        let loops: Vec<_> = loops.collect();
+        Self {
+            ranges: ranges(inside),
+            found: vec![BTreeMap::new(); loops.len()],
+            back,
+            loops,
+            open: BTreeMap::new(),
+        }
+    }
+
+    fn see(&mut self, calls: usize, (from, to): (u64, u64)) {
+        let block = |at: u64| self.ranges.iter().position(|range| range.contains(&at));
+        let (last, next) = (block(from), block(to));
+        let is_edge = next
+            .is_none_or(|next| self.ranges[next].start == to && (last != Some(next) || from >= to));
+        if !is_edge {
+            return;
+        }
+        for (of, (header, blocks)) in self.loops.iter().enumerate() {
+            let is_in = |block: Option<usize>| block.is_some_and(|block| blocks.contains(&block));
+            let key = (calls, of);
+            if is_in(last) && !is_in(next) {
+                if let Some(count) = self.open.remove(&key) {
+                    *self.found[of].entry(count.ilog2().into()).or_default() += 1;
+                }
+            } else if next == Some(*header) {
+                if last.is_some_and(|last| self.back.contains(&(last, *header))) {
+                    *self.open.entry(key).or_default() += 1;
+                } else {
+                    self.open.insert(key, 1);
+                }
+            }
+        }
+    }
+}
+
+/// The trips through loops are those of single steps, at each level of optimization.
+#[test]
+fn trips_are_those_of_single_steps() {
+    for flags in [&["-O2"][..], &["-O0"], &["-O3", "-g"]] {
+        let program = program_with("branches.c", flags);
+        let names = ["mixed", "left", "ends_with_calls"];
+        let found = counted_by("--loops", &names, &[], &program, &["40"]);
+        let blocks = found.values().map(ranges).enumerate().collect();
+        let mut stepped: Vec<Trips> = found.values().map(Trips::of).collect();
+        let mut command = Command::new(&program);
+        command.arg("40");
+        let file = program.file_name().and_then(|name| name.to_str());
+        visit(
+            &command,
+            file.expect("a name"),
+            &blocks,
+            |own, calls, transfer| {
+                stepped[own].see(calls, transfer);
+            },
+        );
+        let mut compared = 0;
+        for ((name, inside), stepped) in found.iter().zip(stepped) {
+            let own: Vec<_> = trips(inside)
+                .into_iter()
+                .map(|(_, _, trips)| trips)
+                .collect();
+            assert_eq!(own, stepped.found, "{name}: {inside:#}");
+            compared += own.iter().flatten().count();
+        }
+        assert!(compared >= 4, "{found:#?}");
+    }
+}
+
+/// Coroutines and threads do not mix the trips through their loops.
+#[test]
+fn coroutines_do_not_mix_trips() {
+    let program = program_with("paths.c", &["-O2", "-pthread"]);
+    let [alone, woven, moved] = ["alone", "woven", "moved"].map(|how| {
+        let found = counted_by("--loops", &["weave"], &[], &program, &["weave", "400", how]);
+        trips(&found["weave"])
+    });
+    assert_eq!(woven, alone);
+    assert_eq!(moved, alone);
+    let (entries, iterations, counts) = &alone[0];
+    assert_eq!(counts.values().sum::<u64>(), *entries, "{alone:?}");
+    // One to eight iterations.
+    assert_eq!(counts.keys().copied().collect::<Vec<u64>>(), [0, 1, 2, 3]);
+    assert!(iterations > entries, "{alone:?}");
 }

@@ -41,6 +41,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {
         edges: Vec::new(),
+        loops: Vec::new(),
         paths: Vec::new(),
         at: Vec::new(),
         func: Vec::new(),

@@ -28,18 +28,24 @@ pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>
     texts.iter().map(parse).collect()
 }
 
-/// The places of a command line (`--at`, `--edges` and `--paths`). An error if one cannot be parsed.
+/// The places of a command line. An error if one cannot be parsed.
 pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, Failure> {
     let parse = |option: &str, given: &String, text: &str| {
         let subject = || format!("{option} '{given}'");
         Spot::parse(text).map_err(|e| Failure::new(operation, subject(), e).usage())
     };
     let places = patterns.at.iter().map(|text| parse("--at", text, text));
-    let edges = patterns.edges.iter();
-    let edges = edges.map(|text| parse("--edges", text, &format!("{text}:edges")));
-    let paths = patterns.paths.iter();
-    let paths = paths.map(|text| parse("--paths", text, &format!("{text}:paths")));
-    places.chain(edges).chain(paths).collect()
+    let wholes = [
+        ("--edges", &patterns.edges, "edges"),
+        ("--loops", &patterns.loops, "trips"),
+        ("--paths", &patterns.paths, "paths"),
+    ];
+    let wholes = wholes.into_iter().flat_map(|(option, texts, part)| {
+        texts
+            .iter()
+            .map(move |text| parse(option, text, &format!("{text}:{part}")))
+    });
+    places.chain(wholes).collect()
 }
 
 /// The options of a session. If only points are given, only counts are measured.

@@ -21,12 +21,14 @@ pub enum Part {
     Edges,
     /// All paths, which are counted together.
     Paths,
+    /// The trips of all loops.
+    Trips,
 }
 
 impl Part {
     /// True if the part is no set of instructions, but is counted as a whole.
     pub fn is_whole(self) -> bool {
-        matches!(self, Self::Edges | Self::Paths)
+        matches!(self, Self::Edges | Self::Paths | Self::Trips)
     }
 }
 
@@ -65,7 +67,7 @@ impl Inside {
             Part::Blocks => (0..self.graph.blocks().len()).collect(),
             Part::Loop(number) => headers().skip(number as usize).take(1).collect(),
             Part::Loops => headers().collect(),
-            Part::Edges | Part::Paths => Vec::new(),
+            Part::Edges | Part::Paths | Part::Trips => Vec::new(),
         };
         let blocks = blocks.into_iter();
         let blocks = blocks.filter_map(|block| self.graph.blocks().get(block));

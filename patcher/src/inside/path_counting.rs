@@ -13,9 +13,9 @@ use crate::isa::{Control, Insn, PathRow};
 
 use super::counter::Transfer;
 use super::counting::{NoPlace, divided, placed};
-use super::graph::{BlockId, EdgeId, EdgeKind, Graph};
+use super::graph::{BlockId, EdgeId, EdgeKind, Graph, Node};
 use super::liveness::{Free, Liveness};
-use super::loops::Loops;
+use super::loops::{LoopId, Loops};
 use super::numbering::{Action, Numbering};
 use super::path_table::TooManyPaths;
 use super::place::Place;
@@ -46,7 +46,18 @@ pub struct PathCounting {
     pub hooks: Vec<(Svma, PathStep)>,
 }
 
-/// What a hook of a path does.
+/// The hooks that count the trips of the loops of one function: how often the header is executed
+/// from an entry of the loop until it is left.
+#[derive(Clone, Debug)]
+pub struct TripCounting {
+    /// The loops whose trips are counted: their headers, as blocks of the function, and their first
+    /// counters.
+    pub counters: Vec<(BlockId, u32)>,
+    /// The hooks: the address of the instruction, and the action.
+    pub hooks: Vec<(Svma, PathStep)>,
+}
+
+/// What a hook of a path or of a loop does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathStep {
     /// Hooks at the same instruction run in the order of these numbers.
@@ -66,8 +77,19 @@ pub struct PathStep {
     pub first: u32,
     /// The number of paths.
     pub paths: u64,
-    /// True if the counters are a hash table, because there are more paths than counters.
-    pub hashed: bool,
+    /// The counters of the numbers.
+    pub counters: CountersKind,
+}
+
+/// How the number of a path, or of the trips of a loop, is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CountersKind {
+    /// Each number has a counter.
+    Each,
+    /// The counters are a hash table.
+    Table,
+    /// Each power of two has a counter, for the numbers from it to the next one.
+    Histogram,
 }
 
 impl PathStep {
@@ -82,8 +104,12 @@ impl PathStep {
         PathRow {
             kind,
             by_fp: self.by_fp,
-            hashed: self.hashed,
-            cfa: self.cfa,
+            counters: match self.counters {
+                CountersKind::Each => PathRow::EACH,
+                CountersKind::Table => PathRow::TABLE,
+                CountersKind::Histogram => PathRow::HISTOGRAM,
+            },
+            key: self.cfa.wrapping_add(16 * self.first as i32),
             first: self.first,
             paths: self.paths,
             add,
@@ -126,12 +152,7 @@ impl PathCounting {
         function: &Function,
         (flow, graph): (&Flow, &Graph),
     ) -> Result<Self, Pathless> {
-        if flow.is_go() {
-            return Err(Pathless::StackMoves);
-        }
-        if let Some(call) = flow.insns.iter().find(|insn| returns_twice(image, insn)) {
-            return Err(Pathless::ReturnsTwice(Svma(call.at())));
-        }
+        let place = Followed::of(image, context, function, (flow, graph))?;
         let (segments, blocks) = divided(flow, graph);
         let loops = Loops::of(&segments);
         let numbering = Numbering::of(&segments, &loops, None)?;
@@ -139,37 +160,20 @@ impl PathCounting {
         if paths > Self::MOST_PATHS {
             return Err(Pathless::TooMany);
         }
-        let placed = placed_actions(&segments, &numbering)?;
-        let at: Vec<Svma> = placed.iter().map(|(_, place, ..)| place.at()).collect();
-        let frames = frames_before(image, context, function, &at);
-        let hooks = placed.iter().zip(frames).zip(0..);
-        let live = Liveness::of(flow, graph);
-        let free = |place: Place, edge: EdgeId| match place {
-            Place::Start(_, at) | Place::End(_, at) => live.free_before(flow, graph, at),
-            // The hook runs between the branch and its target.
-            Place::Branch(..) => {
-                let next = segments.edge(edge).to.block();
-                let next = next.map(|block| segments.block(block).range.start);
-                let free = |at| live.free_before(flow, graph, at);
-                next.map(free).unwrap_or_default()
-            }
+        let own = Counters {
+            first: 0,
+            paths,
+            kind: match paths > Self::MOST_COUNTED {
+                true => CountersKind::Table,
+                false => CountersKind::Each,
+            },
         };
-        let hooks = hooks.map(|((&(edge, place, transfer, action), frame), number)| {
-            let frame = frame.ok_or(Pathless::UnknownFrame(place.at()))?;
-            let step = PathStep {
-                number,
-                transfer,
-                action,
-                free: free(place, edge),
-                by_fp: frame.base == Base::FramePointer,
-                cfa: frame.frame.cfa,
-                first: 0,
-                paths,
-                hashed: paths > Self::MOST_COUNTED,
-            };
-            Ok((place.at(), step))
+        let actions = segments.edge_ids().zip(numbering.actions());
+        let actions = actions.filter(|&(edge, action)| {
+            segments.edge(edge).kind != EdgeKind::Left && *action != Action::Add(0)
         });
-        let hooks = hooks.collect::<Result<_, Pathless>>()?;
+        let actions = actions.map(|(edge, &action)| (edge, action, own));
+        let hooks = place.hooks(&segments, actions)?;
         let back = segments.edge_ids().filter(|&edge| loops.is_back(edge));
         Ok(Self {
             back: back.collect(),
@@ -181,26 +185,165 @@ impl PathCounting {
     }
 }
 
-/// The actions that need hooks, with their places. At the same instruction, that of an arrival
-/// comes before that of a departure.
-fn placed_actions(
-    segments: &Graph,
-    numbering: &Numbering,
-) -> Result<Vec<(EdgeId, Place, Transfer, Action)>, NoPlace> {
-    let edges = segments.edge_ids().zip(numbering.actions());
-    let needed = edges.filter(|&(edge, action)| {
-        segments.edge(edge).kind != EdgeKind::Left && *action != Action::Add(0)
-    });
-    let placed = needed.map(|(edge, &action)| {
-        let (place, transfer) = placed(segments, edge)?;
-        Ok((edge, place, transfer, action))
-    });
-    let mut placed = placed.collect::<Result<Vec<_>, NoPlace>>()?;
-    placed.sort_by_key(|&(_, place, transfer, _)| {
-        let departs = !matches!(place, Place::Start(..));
-        (place.at(), departs, transfer)
-    });
-    Ok(placed)
+impl TripCounting {
+    /// The number of counters of a loop, without those before: one for each power of two.
+    pub const COUNTERS: u32 = 64;
+
+    /// Chooses the hooks of the loops of `function`. Loops that control enters elsewhere than at
+    /// their headers have none, except if that is an arrival from outside, as at a landing pad: it
+    /// continues the trip.
+    ///
+    /// # Errors
+    /// The trips cannot be counted.
+    pub fn of(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        function: &Function,
+        (flow, graph): (&Flow, &Graph),
+    ) -> Result<Self, Pathless> {
+        let place = Followed::of(image, context, function, (flow, graph))?;
+        let (segments, blocks) = divided(flow, graph);
+        let loops = Loops::of(&segments);
+        let is_in = |of: usize, node: Node| {
+            let block = node.block();
+            block.is_some_and(|block| loops.contains(LoopId(of as u32), block))
+        };
+        // The loops from the outermost to the innermost, with their counters.
+        let mut counted: Vec<(usize, Counters)> = Vec::new();
+        for (of, own) in loops.loops().iter().enumerate() {
+            let header = Node::Block(own.header);
+            let mut edges = segments.edges().iter();
+            let is_entered_once = edges.all(|edge| {
+                let enters = is_in(of, edge.to) && !is_in(of, edge.from);
+                !enters || edge.to == header || edge.kind == EdgeKind::Arrival
+            });
+            if is_entered_once {
+                let number = counted.len() as u32;
+                let own = Counters {
+                    first: number * (PathRow::BEFORE + Self::COUNTERS),
+                    paths: u64::MAX,
+                    kind: CountersKind::Histogram,
+                };
+                counted.push((of, own));
+            }
+        }
+        counted.sort_by_key(|&(of, _)| loops.loops()[of].depth);
+        let mut actions = Vec::new();
+        for id in segments.edge_ids() {
+            let edge = segments.edge(id);
+            if edge.kind == EdgeKind::Left {
+                continue;
+            }
+            let left = counted.iter().rev();
+            let left = left.filter(|(of, _)| is_in(*of, edge.from) && !is_in(*of, edge.to));
+            actions.extend(left.map(|&(_, own)| (id, Action::End(0), own)));
+            for &(of, own) in &counted {
+                let to_header = edge.to == Node::Block(loops.loops()[of].header);
+                if to_header && (is_in(of, edge.from) || edge.kind == EdgeKind::Arrival) {
+                    actions.push((id, Action::Add(1), own));
+                } else if to_header {
+                    actions.push((id, Action::Start(1), own));
+                }
+            }
+        }
+        let hooks = place.hooks(&segments, actions.into_iter())?;
+        let header = |of: usize| blocks[loops.loops()[of].header.index()];
+        let counters = counted.iter().map(|&(of, own)| (header(of), own.first));
+        Ok(Self {
+            counters: counters.collect(),
+            hooks,
+        })
+    }
+}
+
+/// The counters of a path or a loop.
+#[derive(Clone, Copy)]
+struct Counters {
+    first: u32,
+    paths: u64,
+    kind: CountersKind,
+}
+
+/// A function whose activations are told apart by their frame addresses.
+struct Followed<'a, 'd, 'c> {
+    image: &'a Image<'d>,
+    context: &'a ModuleContext<'c>,
+    function: &'a Function,
+    flow: &'a Flow,
+    graph: &'a Graph,
+}
+
+impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
+    /// Fails if the activations of the function cannot be told apart.
+    fn of(
+        image: &'a Image<'d>,
+        context: &'a ModuleContext<'c>,
+        function: &'a Function,
+        (flow, graph): (&'a Flow, &'a Graph),
+    ) -> Result<Self, Pathless> {
+        if flow.is_go() {
+            return Err(Pathless::StackMoves);
+        }
+        if let Some(call) = flow.insns.iter().find(|insn| returns_twice(image, insn)) {
+            return Err(Pathless::ReturnsTwice(Svma(call.at())));
+        }
+        Ok(Self {
+            image,
+            context,
+            function,
+            flow,
+            graph,
+        })
+    }
+
+    /// The hooks for these actions on edges of the segments, whose order they keep. At the same
+    /// instruction, those of arrivals come before those of departures.
+    fn hooks(
+        &self,
+        segments: &Graph,
+        actions: impl Iterator<Item = (EdgeId, Action, Counters)>,
+    ) -> Result<Vec<(Svma, PathStep)>, Pathless> {
+        let Self { flow, graph, .. } = *self;
+        let placed = actions.map(|(edge, action, own)| {
+            let (place, transfer) = placed(segments, edge)?;
+            Ok((edge, place, transfer, action, own))
+        });
+        let mut placed = placed.collect::<Result<Vec<_>, NoPlace>>()?;
+        placed.sort_by_key(|&(_, place, transfer, ..)| {
+            let departs = !matches!(place, Place::Start(..));
+            (place.at(), departs, transfer)
+        });
+        let at: Vec<Svma> = placed.iter().map(|(_, place, ..)| place.at()).collect();
+        let frames = frames_before(self.image, self.context, self.function, &at);
+        let live = Liveness::of(flow, graph);
+        let free = |place: Place, edge: EdgeId| match place {
+            Place::Start(_, at) | Place::End(_, at) => live.free_before(flow, graph, at),
+            // The hook runs between the branch and its target.
+            Place::Branch(..) => {
+                let next = segments.edge(edge).to.block();
+                let next = next.map(|block| segments.block(block).range.start);
+                let free = |at| live.free_before(flow, graph, at);
+                next.map(free).unwrap_or_default()
+            }
+        };
+        let hooks = placed.iter().zip(frames).zip(0..);
+        let hooks = hooks.map(|((&(edge, place, transfer, action, own), frame), number)| {
+            let frame = frame.ok_or(Pathless::UnknownFrame(place.at()))?;
+            let step = PathStep {
+                number,
+                transfer,
+                action,
+                free: free(place, edge),
+                by_fp: frame.base == Base::FramePointer,
+                cfa: frame.frame.cfa,
+                first: own.first,
+                paths: own.paths,
+                counters: own.kind,
+            };
+            Ok((place.at(), step))
+        });
+        hooks.collect()
+    }
 }
 
 /// True if the instruction calls a function that may return several times.

@@ -34,8 +34,8 @@ enum Place {
     Line(Option<Glob>, SourceLine),
 }
 
-/// Splits `FUNC:blockN`, `FUNC:blocks`, `FUNC:loopN`, `FUNC:loops`, `FUNC:edges` or `FUNC:paths`
-/// into function and part. `None` if the text is something else.
+/// Splits `FUNC:blockN`, `FUNC:blocks`, `FUNC:loopN`, `FUNC:loops`, `FUNC:edges`, `FUNC:paths`
+/// or `FUNC:trips` into function and part. `None` if the text is something else.
 fn split_part(text: &str) -> Option<(&str, Part)> {
     let (function, part) = text.rsplit_once(':')?;
     // `ns::block1` is the name of a function.
@@ -51,6 +51,7 @@ fn split_part(text: &str) -> Option<(&str, Part)> {
         "loops" => Part::Loops,
         "edges" => Part::Edges,
         "paths" => Part::Paths,
+        "trips" => Part::Trips,
         part => {
             let block = part.strip_prefix("block").and_then(number).map(Part::Block);
             let of_loop = || part.strip_prefix("loop").and_then(number).map(Part::Loop);
@@ -274,6 +275,7 @@ mod tests {
         assert_eq!(part("work:loops"), some("work", Part::Loops));
         assert_eq!(part("work:edges"), some("work", Part::Edges));
         assert_eq!(part("work:paths"), some("work", Part::Paths));
+        assert_eq!(part("work:trips"), some("work", Part::Trips));
         assert_eq!(part("app+0x1180:loop0"), some("app+0x1180", Part::Loop(0)));
         for other in [
             "ns::block3",

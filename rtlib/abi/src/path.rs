@@ -1,7 +1,7 @@
 //! Paths inside functions: what their hooks do, and the sums of the activations on the way.
 //!
-//! Each activation that is on a path has a [`Slot`]. It is found by the canonical frame address,
-//! which no two living activations have in common, on whatever stack or thread they are.
+//! Each activation that is on a path or in a loop has a [`Slot`]. It is found by the canonical frame
+//! address, which no two living activations have in common, on whatever stack or thread they are.
 
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
@@ -13,12 +13,13 @@ pub struct Row {
     pub kind: u8,
     /// 1 if the frame address is relative to the frame pointer, 0 if to the stack pointer.
     pub by_fp: u8,
-    /// 1 if the counters are a hash table, 0 if each path has one.
-    pub hashed: u8,
+    /// One of [`EACH`], [`TABLE`] and [`HISTOGRAM`].
+    pub counters: u8,
     /// Not used; zero.
     pub reserved: u8,
-    /// The distance of the canonical frame address from the register, in bytes.
-    pub cfa: i32,
+    /// The distance of the key of the activation from the register, in bytes. The key is the
+    /// canonical frame address, and 16 times `first` more.
+    pub key: i32,
     /// The number of the function's first counter. It identifies the function.
     pub first: u32,
     /// Not used; zero.
@@ -40,9 +41,18 @@ pub const ENDS: u8 = 2;
 /// As [`ENDS`], and another path of the activation begins with the sum [`Row::start`].
 pub const RESTARTS: u8 = 3;
 
+/// Each number of a path has a counter.
+pub const EACH: u8 = 0;
+/// The counters are a hash table.
+pub const TABLE: u8 = 1;
+/// Each power of two has a counter, for the numbers from it to the next one.
+pub const HISTOGRAM: u8 = 2;
+/// The number of counters of a histogram.
+pub const POWERS: u32 = 64;
+
 const _: () = assert!(
     size_of::<Row>() == 40
-        && offset_of!(Row, cfa) == 4
+        && offset_of!(Row, key) == 4
         && offset_of!(Row, first) == 8
         && offset_of!(Row, paths) == 16
         && offset_of!(Row, add) == 24
@@ -69,8 +79,8 @@ pub const TRIED_ENTRIES: u64 = 16;
 /// An activation on a path.
 #[repr(C)]
 pub struct Slot {
-    /// The canonical frame address; 0 if the slot is free.
-    pub cfa: AtomicU64,
+    /// The key of the activation ([`Row::key`]); 0 if the slot is free.
+    pub key: AtomicU64,
     /// [`Row::first`] of its function.
     pub of: AtomicU64,
     /// The sum of the path up to here.

@@ -52,7 +52,7 @@ pub struct Slots(pub [Slot; SLOTS]);
 pub static ipath_paths: Slots = Slots(
     [const {
         Slot {
-            cfa: AtomicU64::new(0),
+            key: AtomicU64::new(0),
             of: AtomicU64::new(0),
             sum: AtomicU64::new(0),
             reserved: AtomicU64::new(0),

@@ -1,11 +1,12 @@
 //! The paths of activations inside functions.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::count::{BANK_OF, BANK_SHIFT, Bank};
 use abi::path::{
-    ADDS, BEFORE, BEGINS, BEGUN, ENDS, ENTRIES, Row, SLOTS, Slot, TRIED_ENTRIES, TRIED_SLOTS,
-    UNCOUNTED, UNKNOWN,
+    ADDS, BEFORE, BEGINS, BEGUN, EACH, ENDS, ENTRIES, HISTOGRAM, Row, SLOTS, Slot, TRIED_ENTRIES,
+    TRIED_SLOTS, UNCOUNTED, UNKNOWN,
 };
 
 use crate::arch::exchange;
@@ -30,18 +31,18 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
     // SAFETY: guaranteed by the caller. Trampolines do not change while they are in use.
     let row = unsafe { &*row };
     let base = if row.by_fp != 0 { fp } else { sp };
-    let cfa = base.wrapping_add(i64::from(row.cfa) as u64);
+    let key = base.wrapping_add(i64::from(row.key) as u64);
     if row.kind == BEGINS {
         Counters::of_thread().increment(row.first + BEGUN);
-        begin(cfa, row);
+        begin(key, row);
         return;
     }
-    let sum = match slot_of(cfa, row) {
+    let sum = match slot_of(key, row) {
         None if row.kind == ADDS => return,
         None => {
             if row.kind != ENDS {
                 // The path from here on is known.
-                begin(cfa, row);
+                begin(key, row);
             }
             row.paths
         }
@@ -52,7 +53,11 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
                     slot.sum.store(sum, Relaxed);
                     return;
                 }
-                ENDS => slot.cfa.store(0, Relaxed),
+                ENDS => {
+                    // Another activation may take the slot before it has said what it is.
+                    slot.of.store(0, Relaxed);
+                    slot.key.store(0, Release);
+                }
                 _ => slot.sum.store(row.start, Relaxed),
             }
             sum
@@ -63,18 +68,18 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
 
 /// The slots that an activation may have.
 #[inline(always)]
-fn tried(cfa: u64) -> impl Iterator<Item = &'static Slot> {
-    let first = hash::bucket(cfa, SLOTS.trailing_zeros());
+fn tried(key: u64) -> impl Iterator<Item = &'static Slot> {
+    let first = hash::bucket(key, SLOTS.trailing_zeros());
     (first..first + TRIED_SLOTS).map(|index| &ipath_paths.0[index % SLOTS])
 }
 
 /// The slot of an activation. `None` if it has none.
 #[inline(always)]
-fn slot_of(cfa: u64, row: &Row) -> Option<&'static Slot> {
+fn slot_of(key: u64, row: &Row) -> Option<&'static Slot> {
     let is_it = |slot: &&Slot| {
-        slot.cfa.load(Relaxed) == cfa && slot.of.load(Relaxed) == u64::from(row.first)
+        slot.key.load(Relaxed) == key && slot.of.load(Relaxed) == u64::from(row.first)
     };
-    let mut slots = tried(cfa);
+    let mut slots = tried(key);
     let first = slots.next().filter(is_it);
     first.or_else(|| slots.find(is_it))
 }
@@ -83,16 +88,15 @@ fn slot_of(cfa: u64, row: &Row) -> Option<&'static Slot> {
 ///
 /// If there is one with its frame address already, the activation before has been left.
 #[inline(always)]
-fn begin(cfa: u64, row: &Row) {
-    let own = tried(cfa).find(|slot| slot.cfa.load(Relaxed) == cfa);
+fn begin(key: u64, row: &Row) {
     let claimed = || {
-        let mut free = tried(cfa).filter(|slot| slot.cfa.load(Relaxed) == 0);
+        let mut free = tried(key).filter(|slot| slot.key.load(Relaxed) == 0);
         free.find(|slot| {
-            let claimed = slot.cfa.compare_exchange(0, cfa, Relaxed, Relaxed);
+            let claimed = slot.key.compare_exchange(0, key, Relaxed, Relaxed);
             claimed.is_ok()
         })
     };
-    if let Some(slot) = own.or_else(claimed) {
+    if let Some(slot) = slot_of(key, row).or_else(claimed) {
         slot.of.store(u64::from(row.first), Relaxed);
         slot.sum.store(row.start, Relaxed);
     }
@@ -149,14 +153,17 @@ impl Counters {
     #[inline(always)]
     fn count(&self, row: &Row, number: u64) {
         let first = row.first + BEFORE;
-        if number >= row.paths {
-            self.increment(row.first + UNKNOWN);
-        } else if row.hashed == 0 {
-            self.increment(first + number as u32);
+        let counter = if number >= row.paths {
+            row.first + UNKNOWN
+        } else if row.counters == EACH {
+            first + number as u32
+        } else if row.counters == HISTOGRAM {
+            first + number.checked_ilog2().unwrap_or(0)
         } else {
             let entry = self.entry(first, number);
-            self.increment(entry.unwrap_or(row.first + UNCOUNTED));
-        }
+            entry.unwrap_or(row.first + UNCOUNTED)
+        };
+        self.increment(counter);
     }
 
     /// The number of the counter of a path in the hash table that begins at counter `first`. `None`

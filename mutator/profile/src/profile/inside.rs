@@ -109,6 +109,18 @@ pub struct Loop {
     pub entries: u64,
     /// The number of executions of the loop's header.
     pub iterations: u64,
+    /// The trips that were counted: `[k, n]` are `n` entries of the loop with 2^k to 2^(k+1) - 1
+    /// iterations, ascending. An entry that did not end, or whose loop was left by an exception or
+    /// `longjmp`, is in none. Empty if trips were not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trips: Vec<(u32, u64)>,
+    /// The number of trips that ended and are in no count: they had begun before the counting.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown_trips: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Inside {
@@ -197,6 +209,13 @@ impl Inside {
         for (own, other) in self.loops.iter_mut().zip(&other.loops) {
             own.entries = of(own.entries, other.entries);
             own.iterations = of(own.iterations, other.iterations);
+            own.unknown_trips = of(own.unknown_trips, other.unknown_trips);
+            let mut trips: BTreeMap<u32, u64> = own.trips.iter().copied().collect();
+            for &(power, count) in &other.trips {
+                let sum = trips.entry(power).or_default();
+                *sum = of(*sum, count);
+            }
+            own.trips = trips.into_iter().filter(|&(_, count)| count > 0).collect();
         }
         taken_paths::combine(&mut self.paths, &other.paths, of);
         self.path_totals = match (self.path_totals, other.path_totals) {

@@ -131,7 +131,9 @@ impl Report<'_> {
 
     /// The table of the loops. `None` if there are none.
     fn loops(&self, inside: &Inside) -> Option<Table> {
-        let headings = ["entries", "iterations", "per entry"];
+        let has_trips = inside.loops.iter().any(|own| !own.trips.is_empty());
+        let mut headings = vec!["entries", "iterations", "per entry"];
+        headings.extend(["p50", "p99"].into_iter().filter(|_| has_trips));
         let mut table = Table::new(&headings);
         let loops = nested(inside);
         let counts = loops.iter().map(|(own, _)| own.iterations);
@@ -139,11 +141,13 @@ impl Report<'_> {
         let shown = loops.iter().zip(&is_shown).filter(|(_, shown)| **shown);
         let shown = shown.map(|((own, depth), _)| {
             let per_entry = (own.entries > 0).then(|| own.iterations as f64 / own.entries as f64);
-            let cells = vec![
+            let mut cells = vec![
                 own.entries.to_string(),
                 own.iterations.to_string(),
                 human::average(per_entry, "iterations"),
             ];
+            let percentiles = [50, 99].into_iter().filter(|_| has_trips);
+            cells.extend(percentiles.map(|percent| trips_at(own, percent)));
             let title = format!("{}loop at ", "  ".repeat((*depth).min(DEEPEST)));
             (cells, title, place_of(self.profile, inside, own))
         });
@@ -203,14 +207,36 @@ impl Report<'_> {
 }
 
 /// The terminal columns of the cells of a table, with the gaps before them.
-fn taken<'c>(headings: &[&str; 3], rows: impl Iterator<Item = &'c Vec<String>>) -> usize {
-    let mut widths = headings.map(|heading| heading.width());
+fn taken<'c>(headings: &[&str], rows: impl Iterator<Item = &'c Vec<String>>) -> usize {
+    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.width()).collect();
     for cells in rows {
         for (widest, cell) in widths.iter_mut().zip(cells) {
             *widest = cell.width().max(*widest);
         }
     }
     widths.iter().map(|width| 2 + width).sum()
+}
+
+/// The iterations of an entry at this percentile, as the range of the histogram: `4-7`. `-` if no
+/// trip was counted.
+fn trips_at(own: &Loop, percent: u128) -> String {
+    let all = own.trips.iter().map(|&(_, count)| u128::from(count));
+    let rank = (all.sum::<u128>() * percent).div_ceil(100).max(1);
+    let mut sum = 0;
+    let reached = own.trips.iter().find(|&&(_, count)| {
+        sum += u128::from(count);
+        sum >= rank
+    });
+    match reached {
+        None => "-".to_owned(),
+        Some(&(power, _)) => {
+            let first = 1_u128 << power.min(64);
+            match 2 * first - 1 {
+                1 => "1".to_owned(),
+                last => format!("{first}-{last}"),
+            }
+        }
+    }
 }
 
 /// The activations and the size of the graph.

@@ -80,6 +80,7 @@ impl InsideDoc {
                 .all(|(from, to, _)| is_segment(from) && is_segment(to))
             && self.counted.iter().all(is_edge)
             && self.loops.iter().all(is_loop)
+            && self.trips.iter().flatten().all(|&(of, _)| of < loops)
             && self.paths.iter().flat_map(|paths| &paths.back).all(is_edge)
     }
 
@@ -236,6 +237,10 @@ impl Graph {
         let mut entry = self.entry.clone();
         let uncertain = segment.counts(self.doc.uncertain(), 1)[0];
         entry.uncertain = uncertain.saturating_add(advance);
+        for &(of, number) in self.doc.trips.iter().flatten() {
+            let own = &mut entry.loops[of as usize];
+            (own.trips, own.unknown_trips) = segment.trips(&self.doc, number);
+        }
         let along = self.look_at_paths(segment, &mut entry);
         // Without counters of edges, their counts are those on all paths.
         let all = match along {

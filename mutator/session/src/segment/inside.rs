@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::count::{BANK_BYTES, BANKS, MOST_COUNTERS};
-use abi::path::{BEFORE, BEGUN, ENTRIES, UNCOUNTED, UNKNOWN};
+use abi::path::{BEFORE, BEGUN, ENTRIES, POWERS, UNCOUNTED, UNKNOWN};
 use abi::segment::AREA_COUNTS;
 use patcher::Avma;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,10 @@ pub struct InsideDoc {
     /// The counters of paths. `None` if paths are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<PathsDoc>,
+    /// The loops whose trips are counted: indexes into `loops`, and the first counter of each, from
+    /// `first` on. `None` if trips are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trips: Option<Vec<(u32, u32)>>,
     /// The loops: header, enclosing loop, and the blocks from which control returns to the header.
     pub loops: Vec<(u32, Option<u32>, Vec<u32>)>,
 }
@@ -41,7 +45,17 @@ impl InsideDoc {
     /// make a count wrong by 1. Those of paths follow.
     pub fn counters(&self) -> u32 {
         let paths = self.paths.as_ref().map_or(0, PathsDoc::counters);
-        self.counted.len() as u32 + 1 + paths
+        let trips = self.trips.as_ref().map_or(0, Vec::len) as u32 * (BEFORE + POWERS);
+        (self.counted.len() as u32 + 1)
+            .saturating_add(paths)
+            .saturating_add(trips)
+    }
+
+    /// The numbers that identify what is followed: the first counters of the paths and of loops.
+    pub fn followed(&self) -> impl Iterator<Item = u32> + '_ {
+        let paths = self.paths.iter().map(|_| self.first_of_paths());
+        let trips = self.trips.iter().flatten();
+        paths.chain(trips.map(|&(_, number)| self.first.saturating_add(number)))
     }
 
     /// The number of the first counter of paths.
@@ -170,6 +184,16 @@ impl Segment {
             unknown: before[UNKNOWN as usize],
             uncounted: before[UNCOUNTED as usize],
         }
+    }
+
+    /// The trips of a loop whose first counter is `number`: the exponent of each power of two, and
+    /// the number of entries with so many iterations. Then the number of those that are not known.
+    pub fn trips(&self, inside: &InsideDoc, number: u32) -> (Vec<(u32, u64)>, u64) {
+        let first = inside.first.saturating_add(number);
+        let counts = self.counts(first.saturating_add(BEFORE), POWERS as usize);
+        let trips = (0..).zip(counts).filter(|&(_, count)| count > 0).collect();
+        let unknown = self.counts(first.saturating_add(UNKNOWN), 1)[0];
+        (trips, unknown)
     }
 
     /// The paths and counts in the hash tables of all banks, from counter `first` on.

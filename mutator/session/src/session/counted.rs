@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{
     self, BlockId, Counting, Edge, EdgeKind, Graph, Inside, LoopId, Node, Part, PathCounting,
-    Pathless, Region,
+    PathStep, Pathless, Region, TripCounting,
 };
 use patcher::plan::{Effect, ProbePoint};
 
@@ -18,13 +19,16 @@ use ipath_symbols::images::OpenImage;
 pub(super) struct Wanted {
     pub(super) edges: bool,
     pub(super) paths: bool,
+    pub(super) trips: bool,
 }
 
 impl Wanted {
     /// Adds a part. Parts that are no whole change nothing.
     pub(super) fn add(&mut self, part: Part) {
-        self.edges |= part == Part::Edges;
+        // The trips of a loop are shown beside its iterations.
+        self.edges |= part == Part::Edges || part == Part::Trips;
         self.paths |= part == Part::Paths;
+        self.trips |= part == Part::Trips;
     }
 
     /// What is counted by a row of the document.
@@ -34,6 +38,7 @@ impl Wanted {
         Self {
             edges: !paths || inside.is_some_and(|inside| !inside.counted.is_empty()),
             paths,
+            trips: inside.is_some_and(|inside| inside.trips.is_some()),
         }
     }
 }
@@ -115,7 +120,47 @@ impl Counters {
             let paths = paths.map_err(|pathless: Pathless| pathless.to_string())?;
             own.add_paths(&paths, inside);
         }
+        if wanted.trips {
+            let trips = TripCounting::of(
+                image.image(),
+                image.context(),
+                function,
+                (&inside.flow, &inside.graph),
+            );
+            let trips = trips.map_err(|pathless: Pathless| pathless.to_string())?;
+            own.add_trips(&trips, inside);
+        }
         Ok(own)
+    }
+
+    /// Adds the hooks and counters of loops. They do not run from copies.
+    fn add_trips(&mut self, trips: &TripCounting, inside: &Inside) {
+        let first = self.document.counters();
+        let loops = inside.loops.loops();
+        let counters = trips.counters.iter().filter_map(|&(header, number)| {
+            let of = loops.iter().position(|own| own.header == header)?;
+            Some((of as u32, first + number))
+        });
+        self.document.trips = Some(counters.collect());
+        // Without loops, the function runs as if only its edges were counted.
+        if !trips.hooks.is_empty() {
+            self.regions.clear();
+        }
+        self.add_steps(&trips.hooks, first);
+    }
+
+    /// Adds hooks whose counters begin at number `first`. They run after those of paths.
+    fn add_steps(&mut self, hooks: &[(Svma, PathStep)], first: u32) {
+        let before = self.hooks.len() as u32;
+        let hooks = hooks.iter().map(|&(at, mut step)| {
+            step.first += first;
+            step.number += before;
+            ProbePoint {
+                at,
+                effect: Effect::Path(step),
+            }
+        });
+        self.hooks.extend(hooks);
     }
 
     /// Adds the hooks and counters of paths. The hooks of a path do not run from copies.
@@ -130,14 +175,7 @@ impl Counters {
             back: paths.back.iter().map(|edge| edge.0).collect(),
         });
         let first = self.document.first_of_paths();
-        let hooks = paths.hooks.iter().map(|&(at, mut step)| {
-            step.first = first;
-            ProbePoint {
-                at,
-                effect: Effect::Path(step),
-            }
-        });
-        self.hooks.extend(hooks);
+        self.add_steps(&paths.hooks, first);
     }
 }
 
@@ -204,6 +242,7 @@ fn document(segments: &Graph, blocks_of: &[BlockId], inside: &Inside) -> InsideD
             .collect(),
         counted: Vec::new(),
         paths: None,
+        trips: None,
         loops: loops.collect(),
     }
 }

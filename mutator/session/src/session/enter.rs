@@ -12,6 +12,7 @@ use abi::schema::SCHEMA_COUNT;
 use nix::errno::Errno;
 use patcher::Avma;
 use patcher::emit::{CodePlace, Emitted};
+use patcher::inside::TripCounting;
 use patcher::isa::{CountIn, PathRow};
 use patcher::plan::{PointPlan, Tactic};
 
@@ -207,6 +208,10 @@ const _: () = assert!(
         && PathRow::ADDS == path::ADDS
         && PathRow::ENDS == path::ENDS
         && PathRow::RESTARTS == path::RESTARTS
+        && PathRow::EACH == path::EACH
+        && PathRow::TABLE == path::TABLE
+        && PathRow::HISTOGRAM == path::HISTOGRAM
+        && TripCounting::COUNTERS == path::POWERS
         && PathRow::BEFORE == path::BEFORE
         && PathRow::OF as usize == offset_of!(Slot, of)
         && PathRow::SUM as usize == offset_of!(Slot, sum)

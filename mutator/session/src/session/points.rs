@@ -566,6 +566,7 @@ impl Session {
         let functions = self.document.functions.iter().enumerate();
         let edges = places_of(&|part| part == Some(Part::Edges));
         let paths = places_of(&|part| part == Some(Part::Paths));
+        let trips = places_of(&|part| part == Some(Part::Trips));
         let points = functions.filter(|(_, f)| {
             let place = self.document.place_of(f);
             let is_in = |places: &BTreeSet<FunctionPlace>| {
@@ -574,11 +575,10 @@ impl Session {
             match f.role {
                 Role::Point => is_in(&points),
                 Role::Edges => {
-                    let Wanted {
-                        edges: of,
-                        paths: to,
-                    } = Wanted::of(f);
-                    of && is_in(&edges) || to && is_in(&paths)
+                    let own = Wanted::of(f);
+                    own.edges && is_in(&edges)
+                        || own.paths && is_in(&paths)
+                        || own.trips && is_in(&trips)
                 }
                 _ => false,
             }

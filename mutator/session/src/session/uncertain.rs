@@ -48,8 +48,8 @@ impl View<'_> {
         }
     }
 
-    /// Frees the slots of activations that were on a path when the hooks of the carriers among `ids`
-    /// went out. They have gone on since then.
+    /// Frees the slots of activations that were on a path when the hooks of these carriers went out.
+    /// They have gone on since then.
     ///
     /// # Errors
     /// The runtime's memory cannot be read or written.
@@ -61,8 +61,10 @@ impl View<'_> {
         let functions = self.document.functions.iter();
         let carried = functions.filter(|f| f.carried_by.is_some_and(|id| ids.contains(&id)));
         let inside = carried.filter_map(|function| function.inside.as_deref());
-        let inside = inside.filter(|inside| inside.paths.is_some());
-        let of: Vec<u64> = inside.map(|i| u64::from(i.first_of_paths())).collect();
+        let of: Vec<u64> = inside
+            .flat_map(InsideDoc::followed)
+            .map(u64::from)
+            .collect();
         if of.is_empty() {
             return Ok(());
         }

@@ -14,10 +14,11 @@ pub struct PathRow {
     pub kind: u8,
     /// True if the frame address is relative to the frame pointer; else to the stack pointer.
     pub by_fp: bool,
-    /// True if the counters are a hash table.
-    pub hashed: bool,
-    /// The distance of the frame address from the register, in bytes.
-    pub cfa: i32,
+    /// The kind of the counters: `EACH`, `TABLE` or `HISTOGRAM`.
+    pub counters: u8,
+    /// The distance of the key of the activation from the register, in bytes. The key is the frame
+    /// address, and 16 times `first` more, so that the loops of one activation have different keys.
+    pub key: i32,
     /// The number of the function's first counter.
     pub first: u32,
     /// The number of paths.
@@ -42,14 +43,20 @@ impl PathRow {
     /// `add` is added to the sum, which is then the number of the path. Another one begins with the
     /// sum `start`.
     pub const RESTARTS: u8 = 3;
+    /// Each number has a counter.
+    pub const EACH: u8 = 0;
+    /// The counters are a hash table.
+    pub const TABLE: u8 = 1;
+    /// Each power of two has a counter.
+    pub const HISTOGRAM: u8 = 2;
     /// The number of the function's counters before those of its paths.
     pub const BEFORE: u32 = 3;
 
-    /// The offset of the function's number in a slot. The frame address is at offset 0.
+    /// The offset of the function's number in a slot. The key is at offset 0.
     pub const OF: u8 = 8;
     /// The offset of the sum in a slot.
     pub const SUM: u8 = 16;
-    /// The slot that is tried first for a frame address is the highest bits of its product with
+    /// The slot that is tried first for a key is the highest bits of its product with
     /// this number.
     pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     /// The number of these bits.
@@ -60,9 +67,9 @@ impl PathRow {
     /// The bytes of the row.
     pub fn bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        let flags = [self.kind, u8::from(self.by_fp), u8::from(self.hashed), 0];
+        let flags = [self.kind, u8::from(self.by_fp), self.counters, 0];
         bytes[..4].copy_from_slice(&flags);
-        bytes[4..8].copy_from_slice(&self.cfa.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.key.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.first.to_le_bytes());
         for (at, word) in [(16, self.paths), (24, self.add), (32, self.start)] {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
@@ -74,7 +81,8 @@ impl PathRow {
     /// needed, because a number does not fit into an instruction, or because the row needs more
     /// than a slot and a counter.
     fn immediates(&self) -> Option<[[u8; 4]; 2]> {
-        if self.kind == Self::BEGINS || self.hashed || i32::try_from(self.paths).is_err() {
+        let has_counter = self.counters == Self::EACH && i32::try_from(self.paths).is_ok();
+        if self.kind == Self::BEGINS || self.kind != Self::ADDS && !has_counter {
             return None;
         }
         let immediate = |word: u64| {
@@ -165,8 +173,10 @@ impl Code {
             self.branch(&[0x0f, 0x83], Goal::Label(otherwise)); // jae: not known
             let (prefix, modrm) = fields(true, 0, slot);
             if row.kind == PathRow::ENDS {
-                self.put(&[prefix & !4, 0xc7, 0x40 | modrm, 0]); // mov qword ptr [slot], 0
-                self.put(&[0; 4]);
+                for at in [PathRow::OF, 0] {
+                    self.put(&[prefix & !4, 0xc7, 0x40 | modrm, at]); // mov qword ptr [slot + at], 0
+                    self.put(&[0; 4]);
+                }
             } else {
                 self.put(&[prefix & !4, 0xc7, 0x40 | modrm, PathRow::SUM]); // mov [slot + SUM], start
                 self.put(&start);
@@ -188,31 +198,31 @@ impl Code {
     }
 
     /// Appends code that sets `slot` to the address of the slot that is tried first. If it is not
-    /// that of the activation, it jumps to the label `otherwise`. Overwrites `cfa` and the flags.
+    /// that of the activation, it jumps to the label `otherwise`. Overwrites `key` and the flags.
     /// `lowered` is how much the stack pointer is lower than the program's.
     fn find_slot(
         &mut self,
         row: &PathRow,
-        (cfa, slot): (u8, u8),
+        (key, slot): (u8, u8),
         (lowered, slots): (i32, Avma),
         otherwise: usize,
     ) -> Result<(), CodeError> {
         const RSP: u8 = 4;
         const RBP: u8 = 5;
         if row.by_fp {
-            let (prefix, modrm) = fields(true, cfa, RBP);
-            self.put(&[prefix, 0x8d, 0x80 | modrm]); // lea cfa, [rbp + disp32]
-            self.put(&row.cfa.to_le_bytes());
+            let (prefix, modrm) = fields(true, key, RBP);
+            self.put(&[prefix, 0x8d, 0x80 | modrm]); // lea key, [rbp + disp32]
+            self.put(&row.key.to_le_bytes());
         } else {
-            let (prefix, modrm) = fields(true, cfa, RSP);
-            self.put(&[prefix, 0x8d, 0x80 | modrm, 0x24]); // lea cfa, [rsp + disp32]
-            self.put(&(row.cfa + lowered).to_le_bytes());
+            let (prefix, modrm) = fields(true, key, RSP);
+            self.put(&[prefix, 0x8d, 0x80 | modrm, 0x24]); // lea key, [rsp + disp32]
+            self.put(&(row.key + lowered).to_le_bytes());
         }
         let (prefix, _) = fields(true, 0, slot);
         self.put(&[prefix, 0xb8 | slot & 7]); // mov slot, imm64
         self.put(&PathRow::MULTIPLIER.to_le_bytes());
-        let (prefix, modrm) = fields(true, slot, cfa);
-        self.put(&[prefix, 0x0f, 0xaf, 0xc0 | modrm]); // imul slot, cfa
+        let (prefix, modrm) = fields(true, slot, key);
+        self.put(&[prefix, 0x0f, 0xaf, 0xc0 | modrm]); // imul slot, key
         let (prefix, modrm) = fields(true, 5, slot);
         let shift = 64 - PathRow::SLOT_BITS;
         self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, shift]); // shr slot, 53
@@ -220,8 +230,8 @@ impl Code {
         self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, PathRow::SLOT_SHIFT]); // shl slot, 5
         let (prefix, modrm) = fields(true, slot, 5);
         self.rip_relative(&[prefix & !1, 0x03, modrm, 0, 0, 0, 0], 3, slots)?; // add slot, [slots]
-        let (prefix, modrm) = fields(true, cfa, slot);
-        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [slot], cfa
+        let (prefix, modrm) = fields(true, key, slot);
+        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [slot], key
         self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
         let (prefix, modrm) = fields(false, 7, slot);
         self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::OF]); // cmp dword ptr [slot + OF], first
