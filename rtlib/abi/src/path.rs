@@ -1,7 +1,8 @@
 //! Paths inside functions: what their hooks do, and the sums of the activations on the way.
 //!
-//! Each activation that is on a path or in a loop has a [`Slot`]. It is found by the canonical frame
-//! address, which no two living activations have in common, on whatever stack or thread they are.
+//! Each activation that is on a path or in a loop has a [`Slot`]. It is found by the canonical
+//! frame address, which no two living activations have in common, on whatever stack or thread they
+//! are.
 
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;

@@ -48,8 +48,8 @@ impl View<'_> {
         }
     }
 
-    /// Frees the slots of activations that were on a path when the hooks of these carriers went out.
-    /// They have gone on since then.
+    /// Frees the slots of activations that were on a path when the hooks of these carriers went
+    /// out. They have gone on since then.
     ///
     /// # Errors
     /// The runtime's memory cannot be read or written.
