@@ -151,6 +151,58 @@ fn counters_come_and_go_in_an_endless_loop() {
     target.finish("ok");
 }
 
+/// Counters come into a function whose calls are measured, and leave it. The calls stay measured,
+/// and the counts go on. Afterwards the code is as it was.
+#[test]
+fn counters_come_and_go_beside_measured_calls() {
+    let program = program_with("busy.c", &["-O2", "-pthread"]);
+    let mut target = Target::start(&program, ["2", "600"]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    let change = |command: &str, option: &str, says: &str| {
+        let run = Run::ipath([command, &pid, option, "down"]);
+        let finished = run.run().expect(0);
+        assert_eq!(finished.stdout.trim(), says, "{}", finished.report());
+    };
+    let keep = ["--keep", "--no-tui", "--duration", "100ms"];
+    let attach = Run::ipath(["attach", &pid, "-f", "down"]).args(keep);
+    attach.run().expect(0);
+    for _ in 0..3 {
+        change("add", "--edges", "added down");
+        change("remove", "--edges", "removed down");
+    }
+    // In the other order.
+    change("remove", "-f", "removed down");
+    let now = ProcessState::of(target.pid()).text;
+    assert_eq!(of_program(&now), of_program(&before.text));
+    change("add", "--edges", "added down");
+    change("add", "-f", "added down");
+    change("add", "--edges", "already in: down");
+    std::thread::sleep(Duration::from_millis(100));
+    let scratch = Scratch::new("edges-beside");
+    let file = scratch.file("p.json");
+    let detach = Run::ipath(["detach", &pid, "-o"]).arg(&file);
+    detach.run().expect(0);
+    before.assert_unchanged(target.pid());
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let functions = list(&json, "functions");
+    assert_eq!(functions.len(), 1, "one row for both");
+    let calls = number(&functions[0]["totals"]["count"]);
+    let inside = &list(&json, "inside")[0];
+    assert!(calls > 1000 && sum(inside) > 1000, "{calls} {inside}");
+    // Two threads were in the function each time that counting began or ended.
+    assert!(number(&inside["uncertain"]) <= 10 * 2, "{inside}");
+    assert!(target.poll().is_none());
+    target.finish("ok");
+}
+
+/// The text of the program itself.
+fn of_program(text: &BTreeMap<String, u64>) -> Vec<u64> {
+    let own = text.iter().filter(|(line, _)| line.contains("busy"));
+    own.map(|(_, &hash)| hash).collect()
+}
+
 /// Exceptions leave functions inside calls, and arrive at landing pads.
 #[test]
 fn exceptions_are_seen_where_they_leave() {

@@ -47,6 +47,7 @@ mod recover;
 mod refusal;
 mod refusing;
 mod registered;
+mod relaid;
 mod remeasure;
 mod room;
 mod rows;

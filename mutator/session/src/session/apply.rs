@@ -19,14 +19,15 @@ use super::lost::note_replaced;
 use super::points::note_points;
 use super::published::publish_tables;
 use super::refusing::forget_refusals;
+use super::relaid::{function_of, without_edges};
 use super::shown::by_shown_name;
 use super::stack_scan::Stacks;
 use super::traps::handle_traps;
 use super::windows::give_up;
 use super::witnesses::unfollowed;
 use super::write::{Part, switch};
-use super::{Changed, Selected, Selection, Session, SessionError, select_in};
-use crate::segment::{Remeasure, SchemaDoc};
+use super::{Changed, Selected, Selection, Session, SessionError, allowed, select_in};
+use crate::segment::{FunctionDoc, Remeasure, Role, SchemaDoc};
 use ipath_profile::clock;
 use ipath_symbols::images;
 use ipath_target::priority::Priority;
@@ -267,6 +268,7 @@ impl Locked<'_> {
             self.document.functions[id].out_ns = Some(now);
         }
         replace_removed(self, &ids)?;
+        self.restore_calls(&ids)?;
         self.segment.write_document(&self.document)?;
         take_out_last(self, "remove")?;
         let name = |&id: &usize| self.document.functions[id].name.clone();
@@ -274,6 +276,24 @@ impl Locked<'_> {
             functions: ids.iter().map(name).collect(),
             ..Changed::default()
         })
+    }
+
+    /// Restores the patches of functions whose edges (`ids`) are no longer counted, and whose calls
+    /// are still measured. Fails if the process cannot be changed.
+    fn restore_calls(&mut self, ids: &[usize]) -> Result<(), SessionError> {
+        let counts = |&id: &usize| self.document.functions[id].role == Role::Edges;
+        if !ids.iter().any(counts) {
+            return Ok(());
+        }
+        let modules = &modules(&self.process, &self.space.maps()?);
+        let allowed = allowed(&self.process, modules, false);
+        let function = |row: &FunctionDoc| function_of(&self.document, modules, row);
+        let candidates = without_edges(&self.document, ids, allowed, function);
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let selection = Selection::of(candidates, allowed);
+        self.add("remove", modules, selection, None).map(drop)
     }
 
     /// Takes out the probes of exactly the functions with these ids, in short stops. `why`

@@ -50,6 +50,38 @@ pub struct Candidate {
     /// The function of the session whose exits the plan contains. The plan contains nothing else
     /// then. `None` for other candidates.
     pub exits_of: Option<usize>,
+    /// The rows of the session that the plan lays out anew. `None` for other candidates.
+    pub(super) relaid: Option<Relaid>,
+}
+
+/// The rows of the session that a candidate lays out anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relaid {
+    /// The id of the measured function. `None` if it is new, or if only the edges are laid out.
+    pub(super) function: Option<usize>,
+    /// The id of the row for the edges. `None` if it is new, or if only the calls are laid out.
+    pub(super) edges: Option<usize>,
+    /// Ids of the rows of the same function that are in. They are taken out first.
+    pub(super) are_in: Vec<usize>,
+    /// Ids of the rows whose sites are given up.
+    pub(super) given_up: Vec<usize>,
+}
+
+impl Relaid {
+    /// The ids of the rows that are laid out anew.
+    pub(super) fn rows(&self) -> impl Iterator<Item = usize> {
+        self.function.into_iter().chain(self.edges)
+    }
+
+    /// True if the measured function is in, so that the change does not add it.
+    pub(super) fn measures_already(&self) -> bool {
+        self.function.is_some_and(|id| self.are_in.contains(&id))
+    }
+
+    /// True if the edges are counted, so that the change does not add them.
+    pub(super) fn counts_already(&self) -> bool {
+        self.edges.is_some_and(|id| self.are_in.contains(&id))
+    }
 }
 
 /// The file in which a candidate is found.
@@ -87,6 +119,7 @@ impl Candidate {
             counted: None,
             schema: SCHEMA_COUNT,
             exits_of: None,
+            relaid: None,
         }
     }
 

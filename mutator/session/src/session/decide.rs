@@ -2,17 +2,19 @@
 
 use patcher::plan::RefuseReason;
 
+use super::candidate::Relaid;
 use super::claims::Claims;
 use super::enders::{find_enders, idle_enders, way_for};
 use super::memory::bytes_of;
 use super::points::{carriers_of, idle_carriers, join_points};
 use super::refusing::refuse_candidate;
+use super::relaid::with_calls;
 use super::remeasure::{Measures, Turn, decide_turns, measures_of, plan_exits, sees_ends};
 use super::room::{Maps, admit_candidate, plan_for_room};
 use super::rows::{Way, row_of};
 use super::witnesses::{but_measured, put_moves_first, witnesses};
 use super::{Candidate, Changed, Refusal, Selection, SessionError};
-use crate::segment::{Document, Forking, MadeFor, Role, State, Witness};
+use crate::segment::{Document, Forking, MadeFor, Role, SiteDoc, State, Witness};
 use ipath_target::process::modules::Module;
 
 #[cfg(test)]
@@ -69,10 +71,18 @@ pub(super) fn decide(
         maps,
     )?;
     let bytes = bytes_of(&candidates);
-    let way = way_for(&document, &candidates);
+    let relaid: Vec<Relaid> = candidates.iter().filter_map(|c| c.relaid.clone()).collect();
+    let mut way = way_for(&document, &candidates);
     let (mut ids, fresh) = way.made(&mut document, |document| {
         admit_all(document, modules, candidates, &turns, &mut changed)
     });
+    for relaid in relaid
+        .iter()
+        .filter(|&r| fresh.iter().all(|c| c.relaid.as_ref() != Some(r)))
+    {
+        way.out.retain(|id| !relaid.are_in.contains(id));
+        way.given_up.retain(|id| !relaid.given_up.contains(id));
+    }
     ids.extend(known);
     ids.extend(carriers_of(&document, &ids));
     Ok(Change {
@@ -101,7 +111,12 @@ impl Way {
         for &id in &self.retired {
             document.functions[id].state = State::Retired;
         }
+        let mut sites = |id: &usize| (*id, std::mem::take(&mut document.functions[*id].sites));
+        let given_up: Vec<(usize, Vec<SiteDoc>)> = self.given_up.iter().map(&mut sites).collect();
         let result = work(document);
+        for (id, sites) in given_up {
+            document.functions[id].sites = sites;
+        }
         for (id, state) in before {
             document.functions[id].state = state;
         }
@@ -154,6 +169,7 @@ fn in_turn(
         selection.points,
         changed,
     );
+    with_calls(document, &mut candidates);
     plan_exits(document, &mut candidates, turns, changed);
     let mut witnesses = witnesses(modules, sees_ends(document, &candidates), selection.allowed);
     witnesses.retain(|c| document.needs(c.role));

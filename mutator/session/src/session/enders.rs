@@ -13,7 +13,7 @@ use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, plan_allowed};
 use patcher::{Bias, Svma};
 
-use super::candidate::{Candidate, FunctionPlace, Origin, display_name};
+use super::candidate::{Candidate, FunctionPlace, Origin, Relaid, display_name};
 use super::claims::Claims;
 use super::locked::Locked;
 use super::remeasure::sees_ends;
@@ -262,13 +262,22 @@ pub(super) fn note_enders(document: &mut Document) {
 }
 
 /// The functions that must go before these candidates come in: counterparts of functions to be
-/// measured, and enders in the way of requested functions.
+/// measured, enders in the way of requested functions, and the patches of functions that are laid
+/// out anew.
 pub(super) fn way_for(document: &Document, candidates: &[Candidate]) -> Way {
     let retired = enders_in_the_way(document, candidates);
     let mut out = counterparts(document, candidates);
     let active = retired.iter().filter(|&&id| document.functions[id].is_in());
     out.extend(active);
-    Way { out, retired }
+    let relaid = candidates.iter().filter(|c| c.refused().is_none());
+    let relaid: Vec<&Relaid> = relaid.filter_map(|c| c.relaid.as_ref()).collect();
+    out.extend(relaid.iter().flat_map(|relaid| &relaid.are_in));
+    let given_up = relaid.iter().flat_map(|relaid| &relaid.given_up);
+    Way {
+        given_up: given_up.copied().collect(),
+        out,
+        retired,
+    }
 }
 
 /// The ids of the enders whose bytes new candidates need. Leaves out enders of candidates that
@@ -313,15 +322,7 @@ pub(super) fn replace_removed(locked: &mut Locked<'_>, out: &[usize]) -> Result<
     if !has_forked && missing_enders(&locked.document, modules).is_empty() {
         return Ok(());
     }
-    let nothing = Selection {
-        allowed: allowed(&locked.process, modules, false),
-        candidates: Vec::new(),
-        points: Vec::new(),
-        unmatched: Vec::new(),
-        unreadable: Vec::new(),
-        unplanned: 0,
-        remeasure: None,
-    };
+    let nothing = Selection::of(Vec::new(), allowed(&locked.process, modules, false));
     locked.add("remove", modules, nothing, None).map(drop)
 }
 

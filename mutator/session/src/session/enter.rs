@@ -64,30 +64,34 @@ pub(super) fn prepare(
         // points.
         let first = locked.document.functions.len() as u32;
         let own = first + u32::from(candidate.carries_itself());
-        let function = candidate.exits_of.map_or(own, |id| id as u32);
+        let relaid = candidate.relaid.clone().unwrap_or_default();
+        let known = candidate.exits_of.or(relaid.function);
+        let function = known.map_or(own, |id| id as u32);
         candidate.plan.number_points(|number| function + 1 + number);
         if let Err(refusal) = take_counters(locked, &mut candidate, &mut writes)? {
             refuse_candidate(&mut locked.document, modules, &candidate, refusal, changed);
+            ids.extend(locked.document.take_back_sites(&relaid));
             continue;
         }
         match places.emit(&candidate, function) {
             Ok(emitted) => {
                 enter_rows(locked, modules, &candidate, emitted, &mut writes)?;
                 ids.extend(first as usize..locked.document.functions.len());
-                if candidate.role.is_measured() && candidate.exits_of.is_none() {
+                ids.extend(relaid.rows());
+                let is_new = candidate.exits_of.is_none() && !relaid.measures_already();
+                if candidate.role.is_measured() && is_new {
                     changed.functions.push(candidate.name);
                 }
                 let points = candidate.points.into_iter().map(|point| point.name);
-                let counted = candidate.counted.into_iter().map(|counted| counted.name);
+                let counted = candidate.counted.filter(|_| !relaid.counts_already());
+                let counted = counted.into_iter().map(|counted| counted.name);
                 changed.functions.extend(points.chain(counted));
             }
-            Err(reason) => refuse_candidate(
-                &mut locked.document,
-                modules,
-                &candidate,
-                reason.into(),
-                changed,
-            ),
+            Err(reason) => {
+                let document = &mut locked.document;
+                refuse_candidate(document, modules, &candidate, reason.into(), changed);
+                ids.extend(document.take_back_sites(&relaid));
+            }
         }
     }
     locked.document.regions = places.regions;
@@ -238,6 +242,14 @@ fn take_counters(
         return Ok(Ok(()));
     };
     // The number before the first one is never read.
+    let row = candidate.relaid.as_ref().and_then(|relaid| relaid.edges);
+    let known = row.and_then(|id| locked.document.functions[id].inside.as_ref());
+    if let Some(first) = known.map(|inside| inside.first) {
+        // The counts go on.
+        counted.inside.first = first;
+        candidate.plan.number_counters_from(first);
+        return Ok(Ok(()));
+    }
     let first = locked.document.edge_counters.max(CLAIM + 1);
     let count = counted.inside.counters();
     if !locked.segment.add_counters(first, count)? {
@@ -280,8 +292,12 @@ fn enter_rows(
     }
     let module = module_id(&mut locked.document, modules, candidate);
     let function = new_row(&locked.document, candidate, module, sites);
+    let relaid = candidate.relaid.clone().unwrap_or_default();
     if !candidate.is_carrier() {
-        locked.document.functions.push(function);
+        match relaid.function {
+            Some(id) => locked.document.functions[id].lay_anew(function),
+            None => locked.document.functions.push(function),
+        }
         return Ok(());
     }
     let carrier = Some(locked.document.functions.len());
@@ -330,12 +346,21 @@ fn enter_rows(
         inside: Some(Box::new(counted.inside.clone())),
         ..carried.clone()
     });
+    let counted = counted.filter(|_| relaid.edges.is_none());
     let points: Vec<FunctionDoc> = points.chain(counted).collect();
+    let functions = &mut locked.document.functions;
+    if let Some(id) = relaid.edges {
+        functions[id].carried_by = carrier;
+    }
     let function = Some(carried).filter(|_| candidate.carries_itself());
-    locked
-        .document
-        .functions
-        .extend(function.into_iter().chain(points));
+    let function = match (relaid.function, function) {
+        (Some(id), Some(function)) => {
+            functions[id].lay_anew(function);
+            None
+        }
+        (_, function) => function,
+    };
+    functions.extend(function.into_iter().chain(points));
     Ok(())
 }
 
@@ -445,6 +470,18 @@ fn new_row(
 }
 
 impl FunctionDoc {
+    /// Takes over how a new row for the same function is patched.
+    fn lay_anew(&mut self, new: Self) {
+        self.entry = new.entry;
+        self.exits = new.exits;
+        self.reach = Reach::Whole;
+        self.first_sites = new.first_sites;
+        self.lends = new.lends;
+        self.ends = new.ends;
+        self.carried_by = new.carried_by;
+        self.sites = new.sites;
+    }
+
     /// Adds the sites of its exits, which are out for now.
     fn lay_out(&mut self, candidate: &Candidate, sites: Vec<SiteDoc>) {
         self.reach = Reach::Entry;

@@ -104,6 +104,7 @@ fn make_way(locked: &mut Locked<'_>, why: &str, way: &Way) -> Result<(), Session
     for &id in &way.retired {
         locked.document.functions[id].state = State::Retired;
     }
+    locked.document.give_up_sites(&way.given_up);
     Ok(())
 }
 

@@ -90,6 +90,7 @@ pub fn resolve(
                 unreadable: None,
                 points: Vec::new(),
                 counted: None,
+                relaid: None,
                 elsewhere: candidate.elsewhere.clone(),
                 ..candidate
             });

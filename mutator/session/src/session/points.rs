@@ -19,6 +19,7 @@ use super::counted::{Counted, Wanted};
 use super::pointed::{Pointed, plan_with};
 use super::refusal::Refusal;
 use super::refusing::{add_refused, id_of_module};
+use super::relaid::with_edges;
 use super::rows::row_of;
 use super::select::is_meant;
 use super::unmatched::{Hidden, Unmatched, near};
@@ -293,7 +294,7 @@ fn name(function: &Function, at: Svma, module: &Module) -> String {
 
 impl Candidate {
     /// Plans it with its points and counters, with breakpoints if permitted.
-    fn plan_inside(&mut self) {
+    pub(super) fn plan_inside(&mut self) {
         let FunctionPlan {
             function,
             want,
@@ -306,7 +307,7 @@ impl Candidate {
     }
 
     /// Drops all counters if the plan refuses one, and returns the reason.
-    fn drop_counters(&mut self) -> Option<RefuseReason> {
+    pub(super) fn drop_counters(&mut self) -> Option<RefuseReason> {
         let mut counters = self.plan.points.iter().skip(self.points.len());
         let refused = counters.find_map(|counter| counter.outcome.err())?;
         self.counted = None;
@@ -373,11 +374,11 @@ pub(super) fn join_points(
             let is_same = |id: &usize| Wanted::of(&document.functions[*id]) == counted.wanted;
             match known_edges(document, place).filter(is_same) {
                 Some(id) if document.functions[id].is_in() => changed.already.push(counted.name),
-                Some(id) => {
+                Some(id) if !document.is_homeless(id) => {
                     known.push(id);
                     changed.functions.push(counted.name);
                 }
-                None => match counted.refused.clone() {
+                _ => match counted.refused.clone() {
                     Some(why) => refuse_edges(document, module, &pointed, counted, why, changed),
                     None => pointed.counted = Some(counted),
                 },
@@ -404,6 +405,14 @@ fn carry_points(
     candidates: &mut Vec<Candidate>,
     pointed: &Pointed,
 ) -> (Vec<(Point, RefuseReason)>, Option<RefuseReason>) {
+    match with_edges(document, candidates, pointed) {
+        Some(Ok(candidate)) => {
+            candidates.push(candidate);
+            return (Vec::new(), None);
+        }
+        Some(Err(reason)) => return (Vec::new(), Some(reason)),
+        None => {}
+    }
     let place = (pointed.bias, pointed.function.range.start);
     let with = candidates.iter().position(|c| {
         let is_same = c.role.is_measured() && c.place() == place;
@@ -526,7 +535,7 @@ pub(super) fn note_points(document: &mut Document) {
 
 impl Pointed {
     /// A candidate for these points alone.
-    fn carrier(&self) -> Candidate {
+    pub(super) fn carrier(&self) -> Candidate {
         let name = self.function.name();
         let mut carrier = Candidate::new(self.origin(), Role::Carrier, name, self.plan());
         carrier.traps = self.traps;

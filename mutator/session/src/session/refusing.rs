@@ -22,7 +22,9 @@ pub(super) fn refuse_candidate(
 ) {
     let known = candidate.exits_of.or_else(|| row_of(document, candidate));
     let is_in = known.is_some_and(|id| document.functions[id].is_in());
-    let function = candidate.role.is_measured().then(|| {
+    let relaid = candidate.relaid.as_ref();
+    let is_new = relaid.is_none_or(|relaid| !relaid.measures_already());
+    let function = (candidate.role.is_measured() && is_new).then(|| {
         let start = candidate.plan.function.range.start;
         (&candidate.name, start, Role::Measured)
     });
@@ -31,6 +33,7 @@ pub(super) fn refuse_candidate(
         .iter()
         .map(|p| (&p.name, p.at, Role::Point));
     let counted = candidate.counted.as_ref();
+    let counted = counted.filter(|_| relaid.is_none_or(|relaid| !relaid.counts_already()));
     let counted = counted.map(|c| (&c.name, candidate.plan.function.range.start, Role::Edges));
     for (name, address, role) in function.into_iter().chain(points).chain(counted) {
         let refused = (name.clone(), reason.clone());

@@ -95,7 +95,7 @@ fn decide_all(
     }
     let mut turns = Vec::new();
     let measured = selection.candidates.iter_mut();
-    for candidate in measured.filter(|c| c.role.is_measured()) {
+    for candidate in measured.filter(|c| c.role.is_measured() && c.relaid.is_none()) {
         candidate.schema = of_new;
         let Some(id) = row_of(document, candidate) else {
             continue;

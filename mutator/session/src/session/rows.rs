@@ -15,12 +15,14 @@ pub(super) struct Way {
     pub(super) out: Vec<usize>,
     /// Ids of the functions that will not come in again.
     pub(super) retired: Vec<usize>,
+    /// Ids of the rows whose sites are given up, because their functions are laid out anew.
+    pub(super) given_up: Vec<usize>,
 }
 
-/// The id of a candidate's existing row. `None` if it is new, or if it only adds exits to another
-/// row.
+/// The id of a candidate's existing row. `None` if it is new, if it only adds exits to another row,
+/// or if it lays rows out anew.
 pub(super) fn row_of(document: &Document, candidate: &Candidate) -> Option<usize> {
-    if candidate.exits_of.is_some() {
+    if candidate.exits_of.is_some() || candidate.relaid.is_some() {
         return None;
     }
     let place = Some(candidate.place());

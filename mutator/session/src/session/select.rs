@@ -41,6 +41,19 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// These functions, selected without a pattern.
+    pub(super) fn of(candidates: Vec<Candidate>, allowed: Allowed) -> Self {
+        Self {
+            allowed,
+            candidates,
+            points: Vec::new(),
+            unmatched: Vec::new(),
+            unreadable: Vec::new(),
+            unplanned: 0,
+            remeasure: None,
+        }
+    }
+
     /// Returns the texts of the `patterns` that have a match. The selection must have been made
     /// from them.
     pub(super) fn met(&self, patterns: &[Pattern]) -> Vec<String> {

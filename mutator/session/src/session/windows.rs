@@ -12,7 +12,7 @@ use super::rows::follows_goroutines;
 use super::stack_scan::Stacks;
 use super::view::View;
 use super::write::{Part, leave_trampolines, switch};
-use crate::segment::{Document, FunctionDoc, SiteDoc};
+use crate::segment::{Document, FunctionDoc, Role, SiteDoc};
 use ipath_target::process::{Extent, Mapping, Memory, Tid};
 use ipath_target::tracee::Stopped;
 
@@ -129,7 +129,7 @@ fn left_trampolines(document: &Document, ids: &[usize]) -> Vec<(usize, Extent)> 
     let functions = &document.functions;
     let retired = functions
         .iter()
-        .filter(|f| f.is_retired() && f.role.is_shown());
+        .filter(|f| f.is_retired() && (f.role.is_shown() || f.role == Role::Carrier));
     let of_retired = retired.flat_map(|old| {
         let place = document.place_of(old);
         let is_it = move |id: &&usize| document.place_of(&functions[**id]) == place;

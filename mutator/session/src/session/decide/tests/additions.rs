@@ -2,6 +2,7 @@
 
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use ipath_target::process::{Pid, ProcessError};
+use patcher::inside::{Inside, NeverReturning};
 use patcher::plan::{Allowed, FunctionPlan, RefuseReason};
 use patcher::{Avma, Svma};
 
@@ -13,6 +14,7 @@ use super::program::{
 use crate::metric::Metric;
 use crate::segment::{Document, Forking, Reach, RefusedDoc, Remeasure, Role, State, Witness};
 use crate::session::candidate::Point;
+use crate::session::counted::Counted;
 use crate::session::pointed::Pointed;
 use crate::session::refusing::forget_refusals;
 use crate::session::{Refusal, SessionError};
@@ -227,6 +229,7 @@ fn an_ender_makes_way_for_what_is_asked_for() {
     document.functions[id].sites = vec![site(start.plus(2)..start.plus(7))];
     let change = change(&document, &["plain"]);
     let way = Way {
+        given_up: Vec::new(),
         out: vec![id],
         retired: vec![id],
     };
@@ -381,6 +384,74 @@ fn a_point_that_is_out_comes_in_with_its_carrier() {
     let change = decided(&document, selected).expect("a decision");
     assert_eq!(change.ids, [id, carrier]);
     assert_eq!(change.changed.functions, ["other+0x0"]);
+}
+
+/// The edges of a function of the program.
+fn edges(name: &str) -> Pointed {
+    let image = candidate(name, false).image;
+    let mut calls = NeverReturning::default();
+    let inside = Inside::of(image.image(), image.context(), &function(name), &mut calls);
+    Pointed {
+        function: function(name),
+        points: Vec::new(),
+        counted: Some(Counted::of(&image, inside, name.to_owned())),
+        ..point(at("other"))
+    }
+}
+
+/// Makes the site of a row contain a whole function.
+fn claim_all(document: &mut Document, id: usize, name: &str) {
+    let start = BIAS.to_avma(at(name));
+    document.functions[id].sites = vec![site(start..start.plus(function(name).size()))];
+}
+
+#[test]
+fn counters_share_new_patches_with_measured_calls() {
+    let mut document = session(false);
+    let id = add(&mut document, "plain", Role::Measured, State::In);
+    claim_all(&mut document, id, "plain");
+    let mut selected = selection(Vec::new());
+    selected.points.push(edges("plain"));
+    let change = decided(&document, selected).expect("a decision");
+    let relaid = change.fresh[0].relaid.as_ref().expect("new patches");
+    assert_eq!((relaid.function, relaid.edges), (Some(id), None));
+    assert_eq!(
+        (&change.way.out, &change.way.given_up),
+        (&vec![id], &vec![id])
+    );
+    assert!(change.changed.already.is_empty() && change.changed.refused.is_empty());
+    let sites = &change.document.functions[id].sites;
+    assert_eq!(sites.len(), 1, "nothing is given up yet");
+}
+
+#[test]
+fn counters_beside_points_of_another_command_are_refused() {
+    let mut document = session(false);
+    let (carrier, point) = add_point(&mut document, at("other"), State::In);
+    claim_all(&mut document, carrier, "other");
+    let mut selected = selection(Vec::new());
+    selected.points.push(edges("other"));
+    let change = decided(&document, selected).expect("a decision");
+    let reason = RefuseReason::OverlapsFunction.into();
+    assert_eq!(change.changed.refused, [("other".to_owned(), reason)]);
+    assert!(change.document.functions[carrier].is_in());
+    assert!(change.document.functions[point].is_in());
+}
+
+#[test]
+fn what_is_refused_gives_nothing_up() {
+    let mut document = session(false);
+    let id = add(&mut document, "plain", Role::Measured, State::In);
+    // The bytes behind its patch belong to something else.
+    let other = add(&mut document, "other", Role::Measured, State::In);
+    let start = BIAS.to_avma(at("plain"));
+    document.functions[id].sites = vec![site(start..start.plus(5))];
+    document.functions[other].sites = vec![site(start.plus(5)..start.plus(16))];
+    let mut selected = selection(Vec::new());
+    selected.points.push(edges("plain"));
+    let change = decided(&document, selected).expect("a decision");
+    assert!(change.way.out.is_empty() && change.way.given_up.is_empty());
+    assert_eq!(change.changed.refused.len(), 1);
 }
 
 #[test]
