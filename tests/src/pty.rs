@@ -153,6 +153,11 @@ impl Pty {
         });
     }
 
+    /// The text of the screen after the output that has been read.
+    pub fn screen(&self) -> String {
+        self.screen.screen().contents()
+    }
+
     /// Reads until a condition holds.
     ///
     /// # Panics

@@ -3,8 +3,9 @@
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
 use ipath_tests::inside::{compare, insides, list, number, ranges};
-use ipath_tests::place::Scratch;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use ipath_tests::pty::Pty;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::stepped::transfers;
 use ipath_tests::target::Target;
@@ -195,6 +196,62 @@ fn counters_come_and_go_beside_measured_calls() {
     assert!(number(&inside["uncertain"]) <= 10 * 2, "{inside}");
     assert!(target.poll().is_none());
     target.finish("ok");
+}
+
+/// In the live view, `e` counts the edges of a measured function, and takes that back.
+#[test]
+fn keys_of_the_view_count_edges() {
+    let program = program_with("busy.c", &["-O2", "-g", "-pthread"]);
+    let mut target = Target::start(&program, ["2", "600"]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let scratch = Scratch::new("edges-view");
+    let file = scratch.file("p.json");
+    let pid = target.pid().to_string();
+    let attach = ["attach", &pid, "-f", "down", "--interval", "100ms", "-o"];
+    let mut command = Command::new(ipath());
+    command.args(attach).arg(&file).env("IPATH_CONFIG", "");
+    let mut view = Pty::spawn(command, true);
+    view.shows(" help");
+    view.shows("down");
+    view.send(b"I");
+    view.shows("the edges of down are not counted: e does");
+    view.send(b"e");
+    view.shows("the edges of down are counted from now on");
+    let mut counts: Vec<u64> = Vec::new();
+    view.until("shown counts that grow", |view| {
+        counts.extend(count_of_block(&view.screen()).filter(|&count| count > 0));
+        counts.dedup();
+        counts.len() >= 3
+    });
+    assert!(counts.is_sorted(), "{counts:?}");
+    view.shows("busy.c:");
+    view.shows("→ block");
+    view.send(b"e");
+    view.shows("the edges of down are not counted from now on");
+    let last = view.screen();
+    view.send(b"\x1b");
+    view.shows("edges counted");
+    view.send(b"d");
+    view.shows("remove down? (y/n)");
+    view.send(b"y");
+    view.shows("removed down");
+    let now = ProcessState::of(target.pid()).text;
+    assert_eq!(of_program(&now), of_program(&before.text));
+    view.send(b"q");
+    assert_eq!(view.wait(), 0, "{}", view.report());
+    before.assert_unchanged(target.pid());
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let block = &list(&list(&json, "inside")[0], "blocks")[0];
+    let (count, shown) = (number(&block["count"]), count_of_block(&last));
+    assert!(Some(count) >= shown && count > 0, "{count} {shown:?}");
+    target.finish("ok");
+}
+
+/// The count of the first block in a screen of the view.
+fn count_of_block(screen: &str) -> Option<u64> {
+    let row = screen.lines().find(|line| line.contains(" block0 "))?;
+    row.split_whitespace().next()?.parse().ok()
 }
 
 /// The text of the program itself.

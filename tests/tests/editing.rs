@@ -1,4 +1,4 @@
-//! `e`: the user's editor gets the terminal. Events that end the session end it then, too.
+//! `E`: the user's editor gets the terminal. Events that end the session end it then, too.
 
 use ipath_tests::compile::program_with;
 use ipath_tests::dump::family;
@@ -63,7 +63,7 @@ impl Edited {
         // The details of the row show the source line of the call.
         draws(view, "busy.c:");
         view.forget();
-        view.send(b"e");
+        view.send(b"E");
         view.shows(says);
     }
 

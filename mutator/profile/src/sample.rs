@@ -91,6 +91,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         point: false,
         tail: 0,
         is_removed: false,
+        only_edges: false,
         totals,
         spread: None,
         processes: Vec::new(),

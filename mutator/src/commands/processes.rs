@@ -412,6 +412,10 @@ impl Source for Job<'_> {
         self.each_function(function, |live, index| live.remove(index))
     }
 
+    fn edges(&mut self, function: usize) -> Result<String, String> {
+        self.each_function(function, |live, index| live.edges(index))
+    }
+
     fn names(&mut self) -> Option<Arc<Names>> {
         self.members.first_mut()?.live.names()
     }

@@ -12,5 +12,9 @@ impl State {
             let lines = lines_of(Path::new(&*file));
             self.source = Some(Source { file, lines });
         }
+        while let Some(file) = self.wanted_inside_source() {
+            let lines = lines_of(Path::new(&*file));
+            self.inside_sources.push(Source { file, lines });
+        }
     }
 }

@@ -96,6 +96,8 @@ impl Column {
         let tree = &state.tree;
         let total = || state.total(node);
         match self {
+            Self::Calls if state.has_only_edges(node) => state.entries(node).0,
+            Self::Rate if state.has_only_edges(node) => state.entries(node).1,
             Self::Calls => Some(tree.counted(node).calls as f64),
             Self::Rate | Self::Trend => tree.rate(node),
             Self::Total => Some(total().sum() as f64),
@@ -123,6 +125,13 @@ impl Column {
     /// The text of a cell. It is empty or `-` if the row has no value.
     pub(super) fn cell(self, state: &State, node: NodeId) -> String {
         let none = || "-".to_owned();
+        if state.has_only_edges(node) {
+            let value = self.value(state, node);
+            return match self {
+                Self::Calls | Self::Rate => value.map_or_else(none, human::number),
+                _ => String::new(),
+            };
+        }
         let (_, unit) = state.metric();
         let share = |share: Option<f64>| share.map_or_else(String::new, human::percent);
         let values = || state.total(node).values;
@@ -161,7 +170,7 @@ impl Column {
             Self::OfFunction if whole(state, node) == node => String::new(),
             Self::OfRun => marked(value.map_or_else(String::new, human::run_share), unit),
             Self::OfFunction | Self::OfParent => share(value),
-            Self::Bar => bar(value.unwrap_or(0.0)),
+            Self::Bar => bar(value.unwrap_or(0.0), WIDTH - 1),
         }
     }
 }
@@ -397,13 +406,13 @@ fn fitting(text: String, value: f64) -> String {
 }
 
 /// A share as a bar of a column's width.
-fn bar(share: f64) -> String {
+pub(super) fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (share.clamp(0.0, 1.0) * (8 * (WIDTH - 1)) as f64).round() as usize;
+    let eighths = (share.clamp(0.0, 1.0) * (8 * width) as f64).round() as usize;
     let mut bar = "█".repeat(eighths / 8);
     bar.push_str(EIGHTHS[eighths % 8]);
-    let width = bar.chars().count();
-    bar + &" ".repeat(WIDTH - 1 - width)
+    let gap = width.saturating_sub(bar.chars().count());
+    bar + &" ".repeat(gap)
 }
 
 /// Rates as a row of bars, the latest on the right. Each bar is the maximum of its interval.
@@ -441,11 +450,11 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_shares_are_large() {
-        assert_eq!(bar(0.0), "        ");
-        assert_eq!(bar(0.5), "████    ");
-        assert_eq!(bar(1.0), "████████");
-        assert_eq!(bar(7.0), "████████");
-        assert_eq!(bar(0.07), "▌       ");
+        assert_eq!(bar(0.0, 8), "        ");
+        assert_eq!(bar(0.5, 8), "████    ");
+        assert_eq!(bar(1.0, 8), "████████");
+        assert_eq!(bar(7.0, 8), "████████");
+        assert_eq!(bar(0.07, 8), "▌       ");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod draw;
 mod editor;
 mod fuzzy;
 mod inputs;
+mod inside;
 mod key;
 mod keyboard;
 mod layout;

@@ -50,6 +50,14 @@ pub trait Source {
     /// Returns one line with the reason that they were not removed.
     fn remove(&mut self, function: usize) -> Result<String, String>;
 
+    /// Counts the edges of a function, given by its index in the latest sample's
+    /// [`Profile::functions`]. If they are counted, stops that. Returns one line that describes the
+    /// result.
+    ///
+    /// # Errors
+    /// Returns one line with the reason that nothing was changed.
+    fn edges(&mut self, function: usize) -> Result<String, String>;
+
     /// The functions of the process. They are determined in the background: call again if the
     /// result is `None`.
     fn names(&mut self) -> Option<Arc<Names>>;

@@ -1,5 +1,6 @@
 //! The state of the view, and its changes by keys. Knows no terminal.
 
+mod inside;
 mod obey;
 mod question;
 
@@ -8,6 +9,7 @@ use regex::Regex;
 use super::Key;
 use super::callees::Callees;
 use super::column::Columns;
+use super::inside::Insides;
 use super::key;
 use super::layout::Layout;
 use super::line::EditLine;
@@ -69,6 +71,8 @@ pub enum Action {
     Change(usize, String),
     /// Remove the probes from the function at this index in the latest sample.
     Remove(usize),
+    /// Count the edges of the function at this index in the latest sample, or stop that.
+    Edges(usize),
     /// Let the user choose functions by the time they take, estimated from samples.
     Estimate,
     /// Copy this text to the terminal's clipboard.
@@ -105,6 +109,8 @@ pub(super) enum Mode {
     Write(EditLine),
     /// The list of columns, with the cursor at this one.
     Columns(usize),
+    /// The counts inside this function, from this line on.
+    Inside(SiteId, usize),
 }
 
 /// A message for the user, shown until the next key.
@@ -157,6 +163,10 @@ pub struct State {
     is_detailed: Option<bool>,
     /// The source file that was shown last.
     pub(super) source: Option<Source>,
+    /// The source files of the function whose inside is shown.
+    pub(super) inside_sources: Vec<Source>,
+    /// The counts inside functions.
+    pub(super) insides: Insides,
     /// The functions of the process, if they have been requested.
     pub(super) names: Option<Arc<Names>>,
     /// True if an action of this view has added or removed functions.
@@ -184,6 +194,8 @@ impl Default for State {
             compared: None,
             is_detailed: None,
             source: None,
+            inside_sources: Vec::new(),
+            insides: Insides::default(),
             names: None,
             has_changed: false,
         }
@@ -213,6 +225,9 @@ impl State {
                 None
             }
             Event::Answer(result) => {
+                if result.is_err() {
+                    self.leave_empty_inside();
+                }
                 self.say(result);
                 None
             }
@@ -231,6 +246,7 @@ impl State {
             return;
         }
         self.head = Some(head_of(profile, self.head.take(), changed));
+        self.insides.sample(profile);
         self.metrics = profile.timers().cloned().collect();
         self.tree.sample(profile, changed);
         self.arrange();

@@ -4,6 +4,7 @@
 
 mod choosing;
 mod frames;
+mod inside;
 mod keys;
 mod shown;
 mod watching;

@@ -190,6 +190,7 @@ where
         Action::AddCallees(callees) => source.add_callees(&callees),
         Action::Change(function, metrics) => source.change(function, &metrics),
         Action::Remove(function) => source.remove(function),
+        Action::Edges(function) => source.edges(function),
     };
     let is_changed = answer.is_ok();
     state.update(Event::Answer(answer));

@@ -61,6 +61,10 @@ pub struct Function {
     /// True if the function has been removed from a session that continues.
     #[serde(skip)]
     pub is_removed: bool,
+    /// True if the calls of the function are not measured, only its edges are counted. Known only
+    /// while the session continues.
+    #[serde(skip)]
+    pub only_edges: bool,
     /// The sum of all paths of the function.
     pub totals: FunctionTotals,
     /// The distribution of the function's sums over the processes. `None` if there is only one.

@@ -2,7 +2,7 @@
 
 use super::frames::{FrameKey, Frames};
 use super::stats::Measures;
-use crate::segment::{Document, FunctionDoc, ModuleDoc};
+use crate::segment::{Document, FunctionDoc, ModuleDoc, Role};
 use ipath_profile::{Counts, Function, FunctionTotals, Profile, Refused};
 
 /// The maximum number of functions whose definitions are looked up. With more of them, reading the
@@ -65,6 +65,7 @@ pub(super) fn add(
             point: function.role.is_point(),
             tail: 0,
             is_removed: !function.is_in(),
+            only_edges: function.role == Role::Edges,
             totals: FunctionTotals {
                 counts: Counts {
                     count: 0,

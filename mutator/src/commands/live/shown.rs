@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use patcher::flow::callees;
-use patcher::select::Pattern;
+use patcher::select::{Pattern, Spot};
 use patcher::{Avma, Svma};
 
 use super::Live;
@@ -16,7 +16,7 @@ use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use ipath_base::error::io_text;
 use ipath_base::hint::CommandLine;
-use ipath_session::segment::{ModuleDoc, Remeasure};
+use ipath_session::segment::{FunctionDoc, ModuleDoc, Remeasure, Role};
 use ipath_session::session::{Candidate, Changed, Session, SessionError};
 use ipath_symbols::images;
 use ipath_target::process::modules::{Module, VDSO, modules};
@@ -247,6 +247,35 @@ impl Source for Live {
         let id = self.function(function)?;
         let changed = self.apply(|session| session.remove(&[id]))?;
         Ok(format!("removed {}", changed.functions.join(", ")))
+    }
+
+    fn edges(&mut self, function: usize) -> Result<String, String> {
+        let id = self.function(function)?;
+        let document = self.session.document();
+        let row = document.functions.get(id).filter(|f| !f.role.is_point());
+        let row = row.ok_or("a point has no edges")?;
+        let (name, place) = (row.name.clone(), document.place_of(row));
+        let (bias, address) = place.ok_or("its module is no longer loaded")?;
+        let is_counted =
+            |f: &FunctionDoc| f.role == Role::Edges && f.is_in() && document.place_of(f) == place;
+        let counted = document.functions.iter().position(is_counted);
+        if let Some(id) = counted {
+            self.apply(|session| session.remove(&[id]))?;
+            return Ok(format!("the edges of {name} are not counted from now on"));
+        }
+        let at = format!("{:#x}:edges", bias.to_avma(address).0);
+        let spot = Spot::parse(&at).map_err(|e| e.to_string())?;
+        let failure = |e: SessionError| e.to_string();
+        let mut selected = self.session.select(&[], None).map_err(failure)?;
+        selected.find_points(&[spot]);
+        if let Some(unmatched) = selected.selection.unmatched.first() {
+            return Err(unmatched.to_string());
+        }
+        let changed = self.apply(|session| session.add("add", selected))?;
+        match changed.refused.first() {
+            Some((name, reason)) => Err(format!("{name}: not instrumented: {reason}")),
+            None => Ok(format!("the edges of {name} are counted from now on")),
+        }
     }
 
     fn names(&mut self) -> Option<Arc<Names>> {

@@ -196,13 +196,25 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
         None
     };
     let removed = is_top.then(|| removed(state, node)).flatten();
-    for remark in [removed, incomplete, place].into_iter().flatten() {
+    let edges = is_top.then(|| edges(state, node)).flatten();
+    for remark in [removed, edges, incomplete, place].into_iter().flatten() {
         if remark.width() <= left {
             left = left.saturating_sub(remark.width() + 2);
             spans.push(Span::styled(format!("  {remark}"), DIM));
         }
     }
     Line::from(spans)
+}
+
+/// A remark for a function whose edges were counted. `None` for other rows.
+fn edges(state: &State, node: NodeId) -> Option<String> {
+    let site = state.tree.function_at(node)?;
+    state.counts_inside(site)?;
+    Some(if state.has_only_edges(node) {
+        "only edges counted".to_owned()
+    } else {
+        "edges counted".to_owned()
+    })
 }
 
 /// A remark for a function that is no longer measured. `None` for other rows.

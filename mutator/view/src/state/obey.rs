@@ -133,6 +133,14 @@ impl State {
                 let site = self.function_of_row()?;
                 self.mode = Mode::Confirm(site);
             }
+            Command::Edges => {
+                let site = self.function_of_row()?;
+                return self.toggle_edges(site);
+            }
+            Command::Inside => {
+                let site = self.function_of_row()?;
+                self.show_inside(site);
+            }
             Command::Estimate => {
                 self.has_changed = true;
                 return Some(Action::Estimate);
@@ -154,6 +162,15 @@ impl State {
     /// Handles a mouse event.
     pub(super) fn point(&mut self, mouse: Mouse) {
         const A_TURN: usize = 3;
+        if let Mode::Inside(site, top) = self.mode {
+            let top = match mouse {
+                Mouse::WheelUp => top.saturating_sub(A_TURN),
+                Mouse::WheelDown => top + A_TURN,
+                Mouse::Press(..) => return,
+            };
+            self.scroll_inside_to(site, top);
+            return;
+        }
         match mouse {
             Mouse::WheelUp => self.go_to(self.cursor.saturating_sub(A_TURN)),
             Mouse::WheelDown => self.go_to(self.cursor + A_TURN),
@@ -208,7 +225,7 @@ impl State {
     }
 
     /// Moves the cursor to a row, or to the last one if there is no such row.
-    pub(super) fn go_to(&mut self, row: usize) {
+    pub(crate) fn go_to(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
     }
 

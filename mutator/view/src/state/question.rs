@@ -96,6 +96,7 @@ impl State {
                 self.choose_columns(at, key);
                 None
             }
+            Mode::Inside(site, top) => self.scroll_inside(site, top, key),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::tree::ROOT;
 use ipath_profile::{Metric, Overhead, Thread};
 use std::path::Path;
 
-fn golden(name: &str, text: &str) {
+pub(super) fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/goldens/{name}.txt"));
     if std::env::var_os("UPDATE_GOLDENS").is_some() {
         std::fs::write(&path, text).unwrap();

@@ -245,7 +245,7 @@ fn a_frame_is_added_and_a_path_copied() {
         "Store::load(int)  app\nhelper (inlined)  app.h:3\nmain  app.c:12\n__libc_start_main  libc.so.6\n"
     );
     assert_eq!(
-        press(&mut state, &[Key::Char('e')]),
+        press(&mut state, &[Key::Char('E')]),
         Some(Action::Edit("/src/app/app.c".to_owned(), 12))
     );
     assert_eq!(
