@@ -214,9 +214,9 @@ fn keys_of_the_view_count_edges() {
     view.shows(" help");
     view.shows("down");
     view.send(b"I");
-    view.shows("the edges of down are not counted: e does");
+    view.shows("no edges are counted, e counts them: down");
     view.send(b"e");
-    view.shows("the edges of down are counted from now on");
+    view.shows("edges counted from now on: down");
     let mut counts: Vec<u64> = Vec::new();
     view.until("shown counts that grow", |view| {
         counts.extend(count_of_block(&view.screen()).filter(|&count| count > 0));
@@ -227,7 +227,7 @@ fn keys_of_the_view_count_edges() {
     view.shows("busy.c:");
     view.shows("→ block");
     view.send(b"e");
-    view.shows("the edges of down are not counted from now on");
+    view.shows("edges no longer counted: down");
     let last = view.screen();
     view.send(b"\x1b");
     view.shows("edges counted");

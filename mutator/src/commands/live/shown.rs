@@ -12,7 +12,7 @@ use patcher::{Avma, Svma};
 use super::Live;
 use crate::commands::find::Finding;
 use crate::commands::measure::{self, MANY};
-use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
+use crate::commands::outcome::{added, also_called, listed, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use ipath_base::error::io_text;
 use ipath_base::hint::CommandLine;
@@ -261,7 +261,7 @@ impl Source for Live {
         let counted = document.functions.iter().position(is_counted);
         if let Some(id) = counted {
             self.apply(|session| session.remove(&[id]))?;
-            return Ok(format!("the edges of {name} are not counted from now on"));
+            return Ok(format!("edges no longer counted: {}", listed(&[name])));
         }
         let at = format!("{:#x}:edges", bias.to_avma(address).0);
         let spot = Spot::parse(&at).map_err(|e| e.to_string())?;
@@ -273,8 +273,11 @@ impl Source for Live {
         }
         let changed = self.apply(|session| session.add("add", selected))?;
         match changed.refused.first() {
-            Some((name, reason)) => Err(format!("{name}: not instrumented: {reason}")),
-            None => Ok(format!("the edges of {name} are counted from now on")),
+            Some((name, reason)) => Err(format!(
+                "not instrumented: {reason} ({})",
+                listed(std::slice::from_ref(name))
+            )),
+            None => Ok(format!("edges counted from now on: {}", listed(&[name]))),
         }
     }
 

@@ -21,7 +21,7 @@ impl State {
     /// `None`, with a message to the user, if the sample does not have the function.
     pub(super) fn toggle_edges(&mut self, site: SiteId) -> Option<Action> {
         let (index, name) = self.still_there(site)?;
-        self.say(Ok(format!("changing what is counted inside {name} ...")));
+        self.say(Ok(format!("changing the counters of {name} ...")));
         self.has_changed = true;
         if !matches!(self.mode, Mode::Inside(..)) {
             self.enter_inside(site);
@@ -35,7 +35,7 @@ impl State {
             self.enter_inside(site);
         } else {
             let name = self.tree.site(site).lines[0].name.clone();
-            self.say(Err(format!("the edges of {name} are not counted: e does")));
+            self.say(Err(format!("no edges are counted, e counts them: {name}")));
         }
     }
 

@@ -173,7 +173,10 @@ fn counts_inside_need_edges() {
     let mut state = showing(sample());
     press(&mut state, &[Key::Char('I')]);
     let text = screen(&mut state, 80, 24);
-    assert!(text.contains("are not counted: e does"), "{text}");
+    assert!(
+        text.contains("no edges are counted, e counts them: "),
+        "{text}"
+    );
 }
 
 /// A function whose calls are not measured has as many calls as activations, and no times.
