@@ -19,6 +19,7 @@ mod realigned;
 mod relocate;
 mod scan;
 mod stack;
+mod text;
 mod uses;
 
 pub use bank::{
@@ -42,6 +43,7 @@ pub use realigned::Places;
 pub use relocate::{Displaced, Immovable};
 pub use scan::{TargetKind, targets_in};
 pub use stack::StackState;
+pub use text::Texts;
 pub use uses::{Registers, Uses, Values};
 
 /// The name of the instruction set in messages.
