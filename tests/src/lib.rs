@@ -22,6 +22,7 @@ pub mod halo;
 pub mod headers;
 pub mod inside;
 pub mod instrument;
+pub mod lines;
 pub mod memory_group;
 pub mod oracle;
 pub mod own_times;

@@ -5,6 +5,7 @@ use ipath_symbols::lines::{Lines, Places, symbol_file};
 use ipath_symbols::values::{Item, Values};
 use patcher::flow::{frames, recipes};
 use patcher::image::Image;
+use patcher::isa::{Texts, decode};
 use patcher::plan::{Effects, ModuleContext, plan};
 use patcher::select::Pattern;
 
@@ -17,6 +18,8 @@ const TARGET: Target = Target {
 
 /// The number of functions planned for a file.
 const FUNCTIONS: usize = 24;
+/// The number of bytes of a function that are written as instructions.
+const LISTED: u64 = 256;
 
 #[test]
 fn elf_of_any_bytes_is_read_or_rejected() {
@@ -49,6 +52,14 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
             );
         }
         let _ = (image.plt_name(start), recipes(&image, &context, &function));
+    }
+    let mut texts = Texts::default();
+    for function in image.functions().iter().take(FUNCTIONS) {
+        let start = function.range.start;
+        let size = (function.range.end.0 - start.0).min(LISTED);
+        for insn in decode(image.bytes(start, size).unwrap_or_default(), start) {
+            assert!(!texts.of(&insn).is_empty());
+        }
     }
     for pattern in patterns {
         let _ = (

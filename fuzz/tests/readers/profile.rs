@@ -4,7 +4,7 @@ use std::io::sink;
 use std::path::Path;
 
 use ipath_fuzz::{Target, mutate, run};
-use ipath_profile::export::{to_folded, to_json};
+use ipath_profile::export::{to_annotate, to_folded, to_json, to_lcov};
 use ipath_profile::report::{self, Options, Screen};
 use ipath_profile::{Delta, Profile};
 
@@ -37,6 +37,9 @@ fn profile_of_any_bytes_is_read_or_rejected() {
         };
         report::answer(&profile, screen, None, &mut sink()).expect("an answer");
         to_json(&profile, &mut sink()).expect("written");
+        // Profiles without counts inside functions are rejected.
+        let _ = to_annotate(&profile, None, &mut sink());
+        let _ = to_lcov(&profile, &mut sink());
         for metric in &profile.metrics {
             // Negative sums are rejected.
             let _ = to_folded(&profile, &metric.name, true, &mut sink());

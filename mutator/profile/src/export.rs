@@ -1,7 +1,10 @@
 //! Profiles in the formats of other tools (docs/guide/exports.md). Each format is a module; all use
 //! the same stacks and weights.
 
+mod annotate;
+mod annotated;
 mod callgrind;
+mod code;
 mod csv;
 mod firefox;
 mod flamegraph;
@@ -18,9 +21,12 @@ mod speedscope;
 mod tau;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod tree;
 
+pub use annotate::to_annotate;
 pub use callgrind::to_callgrind;
+pub use code::{Code, Instruction, Listing};
 pub use csv::to_csv;
 pub use firefox::to_firefox;
 pub use flamegraph::to_flamegraph;
@@ -50,6 +56,8 @@ pub enum ExportError {
     /// The control flow of no function with source lines was counted, and the format has only
     /// these.
     NoLines,
+    /// The control flow of no function was counted, and the format has only that.
+    NoInside,
     /// The output could not be written.
     Write(io::Error),
 }
@@ -64,6 +72,7 @@ impl ExportError {
             Self::TooLarge(_) => {
                 Some("--metric names another metric; csv and hatchet hold numbers of any size")
             }
+            Self::NoInside => Some("ipath run --edges FUNCTION counts it"),
             Self::Metric(_) | Self::NoLines | Self::Write(_) => None,
         }
     }
@@ -89,6 +98,7 @@ impl fmt::Display for ExportError {
                 "it has no counts of source lines: the control flow inside functions with debug \
                 information was not counted",
             ),
+            Self::NoInside => f.write_str("the control flow inside functions was not counted"),
             Self::Write(cause) => cause.fmt(f),
         }
     }

@@ -25,6 +25,7 @@ mod wrap;
 pub use answer::{Screen, answer};
 pub use exactness::loss_lines;
 pub use filter::{Filter, NotThere, Selection};
+pub(crate) use inside::{graph_size, loop_place, offset_in};
 pub use json::json;
 pub use order::By;
 pub use processes::Titles;

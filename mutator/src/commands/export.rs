@@ -1,5 +1,7 @@
 //! `export`: converts a profile to the format of another tool.
 
+mod code;
+
 use std::path::Path;
 
 use super::target::load;
@@ -51,6 +53,7 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
         sites: *sites,
         baseline: None,
         sources: *sources,
+        code: None,
     };
     let write = match &to.writes {
         Writes::File(write) => write,
@@ -66,8 +69,10 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
     let profile = load("export", file)?;
     let baseline = baseline.as_deref().map(|file| load("export", file));
     let baseline = baseline.transpose()?;
+    let code = to.takes_code.then(|| code::code_of(&profile));
     let asked = Asked {
         baseline: baseline.as_ref(),
+        code: code.as_ref(),
         ..asked
     };
     let mut text = Vec::new();

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use super::annotate::to_annotate;
 use super::callgrind::to_callgrind;
+use super::code::Code;
 use super::csv::to_csv;
 use super::firefox::to_firefox;
 use super::flamegraph::to_flamegraph;
@@ -27,6 +29,8 @@ pub struct Format {
     pub takes_baseline: bool,
     /// True if the format can contain source lines.
     pub takes_sources: bool,
+    /// True if the format can contain instructions.
+    pub takes_code: bool,
     /// The function that writes the format.
     pub writes: Writes,
 }
@@ -60,6 +64,8 @@ pub struct Asked<'a> {
     pub baseline: Option<&'a Profile>,
     /// True to include source lines, if the format supports it.
     pub sources: bool,
+    /// The instructions of the counted functions, if the format supports them.
+    pub code: Option<&'a Code>,
 }
 
 impl<'a> Asked<'a> {
@@ -82,12 +88,13 @@ const fn file(
         about,
         takes_baseline: false,
         takes_sources: false,
+        takes_code: false,
         writes: Writes::File(write),
     }
 }
 
 /// The formats, in the order in which they are shown to users.
-pub static FORMATS: [Format; 12] = [
+pub static FORMATS: [Format; 13] = [
     file(
         "folded",
         "One line a path: root;…;caller;function VALUE",
@@ -130,6 +137,7 @@ pub static FORMATS: [Format; 12] = [
         about: "A folder of profile.N.C.T, for ParaProf, PerfExplorer and Hatchet",
         takes_baseline: false,
         takes_sources: false,
+        takes_code: false,
         writes: Writes::Folder(|p, asked, open| to_tau(p, asked.metric, asked.sites, open)),
     },
     Format {
@@ -138,6 +146,14 @@ pub static FORMATS: [Format; 12] = [
             "html",
             "A page for a browser: flame graph, tables, histograms; one file that needs no network",
             |p, asked, out| to_html(p, asked.metric, asked.sites, asked.sources, out),
+        )
+    },
+    Format {
+        takes_code: true,
+        ..file(
+            "annotate",
+            "Counted functions as text: source lines and instructions with counts",
+            |p, asked, out| to_annotate(p, asked.code, out),
         )
     },
     file(

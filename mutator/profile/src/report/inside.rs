@@ -111,7 +111,7 @@ impl Report<'_> {
 
     fn write_inside(&self, inside: &Inside, name: &str, out: &mut impl Write) -> io::Result<()> {
         let title = format!("Inside {name}:");
-        let numbers = numbers(inside, self.address(inside));
+        let numbers = graph_size(inside, self.address(inside));
         let fits = title.width() + 1 + numbers.width() <= WIDTH;
         let gap = if fits { " " } else { "\n  " };
         writeln!(out, "\n{title}{gap}{numbers}")?;
@@ -149,7 +149,7 @@ impl Report<'_> {
             let percentiles = [50, 99].into_iter().filter(|_| has_trips);
             cells.extend(percentiles.map(|percent| trips_at(own, percent)));
             let title = format!("{}loop at ", "  ".repeat((*depth).min(DEEPEST)));
-            (cells, title, place_of(self.profile, inside, own))
+            (cells, title, loop_place(self.profile, inside, own))
         });
         let shown: Vec<(Vec<String>, String, String)> = shown.collect();
         let taken = taken(&headings, shown.iter().map(|(cells, ..)| cells));
@@ -240,7 +240,7 @@ fn trips_at(own: &Loop, percent: u128) -> String {
 }
 
 /// The activations and the size of the graph.
-fn numbers(inside: &Inside, address: u64) -> String {
+pub(crate) fn graph_size(inside: &Inside, address: u64) -> String {
     let activations = inside.activations(address);
     let others = inside.arrivals().saturating_sub(activations);
     let others = (others > 0).then(|| human::count(others, "other arrival"));
@@ -283,18 +283,18 @@ fn nested(inside: &Inside) -> Vec<(&Loop, usize)> {
 }
 
 /// The source range of a loop, or the place of its header.
-fn place_of(profile: &Profile, inside: &Inside, own: &Loop) -> String {
+pub(crate) fn loop_place(profile: &Profile, inside: &Inside, own: &Loop) -> String {
     let header = &inside.blocks[own.header];
     let source = || {
         let (file, line) = header.source()?;
         position(Some(file), Some(line))
     };
     let place = own.range().or_else(source);
-    place.unwrap_or_else(|| offset(profile, inside, header.address))
+    place.unwrap_or_else(|| offset_in(profile, inside, header.address))
 }
 
 /// The place of an address as its distance from the start of the function: `+0x1f`.
-pub(super) fn offset(profile: &Profile, inside: &Inside, address: u64) -> String {
+pub(crate) fn offset_in(profile: &Profile, inside: &Inside, address: u64) -> String {
     let start = profile.functions[inside.function].address;
     match address.checked_sub(start) {
         Some(offset) => format!("+{offset:#x}"),
@@ -317,7 +317,7 @@ fn rows(profile: &Profile, inside: &Inside) -> Vec<Row> {
         .iter()
         .filter(|block| block.source().is_none());
     let without = without.map(|block| Row {
-        place: offset(profile, inside, block.address),
+        place: offset_in(profile, inside, block.address),
         count: block.count,
     });
     lines.chain(without).collect()
@@ -346,7 +346,7 @@ fn hottest_loop(profile: &Profile, inside: &Inside) -> Option<String> {
         format!(
             "{} of the loop at {} in {}",
             human::count(hottest.iterations, "iteration"),
-            place_of(profile, inside, hottest),
+            loop_place(profile, inside, hottest),
             entries(hottest.entries),
         )
     })

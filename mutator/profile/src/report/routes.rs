@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::inside::{WIDTH, offset};
+use super::inside::{WIDTH, offset_in};
 use super::table::Table;
 use super::{Report, human, more};
 use crate::profile::{Inside, PathEnd, PathStart, Profile, TakenPath, position, printable};
@@ -106,7 +106,7 @@ impl Places {
         let offsets = inside
             .blocks
             .iter()
-            .map(|block| offset(profile, inside, block.address));
+            .map(|block| offset_in(profile, inside, block.address));
         let offsets: Vec<String> = offsets.collect();
         let lines =
             inside
