@@ -24,6 +24,58 @@ fn lines_of(text: &str) -> Lines {
     counts.collect()
 }
 
+/// The counts of the lines of `own_lines.c` that callgrind_annotate prints beside its source.
+fn lines_by_callgrind(counted: &Counted) -> Lines {
+    let run = Run::new("callgrind_annotate").args(["--auto=yes", "--threshold=100"]);
+    let run = run.arg("--show=executed").arg(counted.export("callgrind"));
+    let read = run.run().expect(0);
+    assert_eq!(read.stderr, "", "{}", read.report());
+    let start = read.stdout.split("-- Auto-annotated source: ");
+    let section = start.skip(1).find(|section| {
+        let name = section.lines().next();
+        name.is_some_and(|name| name.ends_with("own_lines.c"))
+    });
+    let mut lines = Lines::new();
+    let mut number = None;
+    for line in section.expect("the source").lines() {
+        if let Some(mark) = line.strip_prefix("-- line ") {
+            number = mark.split(' ').next().and_then(|n| n.parse::<u64>().ok());
+        } else if let Some(number) = &mut number {
+            let count = line
+                .split_whitespace()
+                .next()
+                .map(|word| word.replace(',', ""));
+            if let Some(count) = count.and_then(|word| word.parse().ok()) {
+                lines.insert(format!("own_lines.c:{number}"), count);
+            }
+            *number += 1;
+        }
+    }
+    lines
+}
+
+/// The counts of the lines of `work` that go prints beside their source.
+fn lines_by_go(counted: &Counted) -> Lines {
+    let list = ["tool", "pprof", "-sample_index=executed", "-list=^work$"];
+    let run = Run::new("go").args(list).arg(counted.export("pprof"));
+    let run = run.env("HOME", counted.scratch.path()).env("GOFLAGS", "");
+    let read = run.run().expect(0);
+    let mut lines = Lines::new();
+    let mut file = "";
+    for line in read.stdout.lines() {
+        if let Some((_, path)) = line.split_once(" work in ") {
+            file = path.rsplit('/').next().unwrap_or(path);
+        }
+        let mut words = line.split_whitespace();
+        if let (Some(count), Some(_), Some(place)) = (words.next(), words.next(), words.next())
+            && let (Ok(count), Some((number, _))) = (count.parse(), place.split_once(':'))
+        {
+            lines.insert(format!("{file}:{number}"), count);
+        }
+    }
+    lines
+}
+
 /// The lines of `expected`, with their counts in `found`.
 fn those_of(expected: &Lines, found: &Lines) -> Lines {
     let count = |place: &String| Some((place.clone(), *found.get(place)?));
@@ -39,6 +91,25 @@ fn lines_have_the_counts_of_gcov() {
     assert!(expected.len() > 15, "{expected:?}");
     let text = annotation(&counted);
     assert_eq!(those_of(&expected, &lines_of(&text)), expected, "{text}");
+}
+
+/// Readers of other formats show the same counts.
+#[test]
+fn other_tools_show_the_counts_of_gcov() {
+    let counted = Counted::new("annotated-tools", &["-O0"]);
+    let expected = counted.by_gcov();
+    let found = lines_by_callgrind(&counted);
+    assert_eq!(those_of(&expected, &found), expected, "{found:?}");
+    // Go shows no line that was not executed.
+    let mut expected = expected;
+    expected.retain(|_, count| *count > 0);
+    let found = lines_by_go(&counted);
+    assert_eq!(those_of(&expected, &found), expected, "{found:?}");
+    // Lines of the inlined function are in the other file.
+    let counted = Counted::new("annotated-inlined", &["-O2"]);
+    let expected = counted.own();
+    let found = lines_by_go(&counted);
+    assert_eq!(those_of(&expected, &found), expected, "{found:?}");
 }
 
 /// Optimized code has the counts of the program itself, also of the lines of an inlined function.

@@ -4,7 +4,9 @@ use std::io::sink;
 use std::path::Path;
 
 use ipath_fuzz::{Target, mutate, run};
-use ipath_profile::export::{to_annotate, to_folded, to_json, to_lcov};
+use ipath_profile::export::{
+    Code, to_annotate, to_callgrind, to_folded, to_json, to_lcov, to_pprof,
+};
 use ipath_profile::report::{self, Options, Screen};
 use ipath_profile::{Delta, Profile};
 
@@ -40,6 +42,10 @@ fn profile_of_any_bytes_is_read_or_rejected() {
         // Profiles without counts inside functions are rejected.
         let _ = to_annotate(&profile, None, &mut sink());
         let _ = to_lcov(&profile, &mut sink());
+        // Negative and large sums are rejected.
+        let code = Code::default();
+        let _ = to_callgrind(&profile, None, false, Some(&code), &mut sink());
+        let _ = to_pprof(&profile, None, false, Some(&code), &mut sink());
         for metric in &profile.metrics {
             // Negative sums are rejected.
             let _ = to_folded(&profile, &metric.name, true, &mut sink());

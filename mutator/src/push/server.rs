@@ -93,7 +93,7 @@ impl Server {
     ) -> Result<Request, ExportError> {
         let pprof = || {
             let mut pprof = Vec::new();
-            to_pprof(profile, metric, false, &mut pprof)?;
+            to_pprof(profile, metric, false, None, &mut pprof)?;
             Ok::<_, ExportError>(pprof)
         };
         let (query, media_type, body) = match self.kind {

@@ -1,9 +1,13 @@
 //! The Callgrind format, <https://valgrind.org/docs/manual/cl-format.html>, which
 //! callgrind_annotate and KCachegrind read.
 
+mod executed;
+
 use super::ExportError;
+use super::code::Code;
 use super::model::{Line, Model, Name, Naming, all_widths, metrics};
 use crate::profile::{Metric, Profile, printable};
+use executed::Executed;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 
@@ -27,6 +31,9 @@ struct Costs {
 /// call site counts the calls of probed functions that passed through it, because the number of its
 /// own calls is not known. With `sites`, each caller is `function+0xOFFSET`.
 ///
+/// With `code` and without `metric`, there is an event for the executions of source lines in
+/// functions whose control flow was counted.
+///
 /// # Errors
 /// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
 /// `out` fails.
@@ -34,20 +41,31 @@ pub fn to_callgrind(
     profile: &Profile,
     metric: Option<&str>,
     sites: bool,
+    code: Option<&Code>,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
     let weights = all_widths(profile, &asked)?;
-    let model = Model::of(profile, Naming::by_line(sites));
-    let costs = gather(&model, &weights);
-    head(profile, &asked, &weights, out)?;
-    let places = Places::of(&model);
+    let mut model = Model::of(profile, Naming::by_line(sites));
+    let executed = match code.filter(|_| metric.is_none() && !profile.inside.is_empty()) {
+        Some(code) => Some(Executed::of(&mut model, code)?),
+        None => None,
+    };
+    let mut costs = gather(&model, &weights);
+    for node in executed.iter().flat_map(Executed::nodes) {
+        costs.entry(node).or_default();
+    }
+    head(profile, &asked, &weights, executed.as_ref(), out)?;
+    let places = Places::of(&model, executed.as_ref());
     let mut seen = BTreeSet::new();
     for (&node, costs) in &costs {
         writeln!(out)?;
         places.write(node, "", &model, &mut seen, out)?;
         if costs.own.iter().any(|&n| n > 0) {
             line(0, &costs.own, out)?;
+        }
+        if let Some(executed) = &executed {
+            executed.write(node, places.file(node), asked.len(), out)?;
         }
         for (&(at, callee), (calls, all)) in &costs.calls {
             places.write(callee, "c", &model, &mut seen, out)?;
@@ -59,6 +77,9 @@ pub fn to_callgrind(
     for weights in &weights {
         write!(out, " {}", weights.iter().sum::<u64>())?;
     }
+    if let Some(executed) = &executed {
+        write!(out, " {}", executed.sum())?;
+    }
     Ok(writeln!(out)?)
 }
 
@@ -66,6 +87,7 @@ fn head(
     profile: &Profile,
     asked: &[&Metric],
     weights: &[Vec<u64>],
+    executed: Option<&Executed<'_>>,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     writeln!(
@@ -96,10 +118,18 @@ fn head(
         };
         writeln!(out, "event: {name} : {} ({unit})", printable(&metric.name))?;
     }
-    writeln!(out, "events: {}", names.join(" "))?;
+    let mut names = names.join(" ");
+    if executed.is_some() {
+        writeln!(out, "event: {} : {}", executed::EVENT, executed::ABOUT)?;
+        names = format!("{names} {}", executed::EVENT);
+    }
+    writeln!(out, "events: {names}")?;
     write!(out, "summary:")?;
     for weights in weights {
         write!(out, " {}", weights.iter().sum::<u64>())?;
+    }
+    if let Some(executed) = executed {
+        write!(out, " {}", executed.sum())?;
     }
     Ok(writeln!(out)?)
 }
@@ -163,7 +193,7 @@ struct Places<'p> {
 }
 
 impl<'p> Places<'p> {
-    fn of(model: &Model<'p>) -> Self {
+    fn of(model: &Model<'p>, executed: Option<&Executed<'p>>) -> Self {
         let mut places = Self {
             objects: HashMap::new(),
             files: HashMap::new(),
@@ -185,7 +215,19 @@ impl<'p> Places<'p> {
                 .entry(model.function(path))
                 .or_insert(&module.path);
         }
+        for (node, function, file) in executed.into_iter().flat_map(Executed::places) {
+            let module = &profile.modules[function.module];
+            places.objects.entry(node).or_insert(&module.path);
+            if let Some(file) = file {
+                places.files.entry(node).or_insert(file);
+            }
+        }
         places
+    }
+
+    /// The source file of a function. `None` if it is not known.
+    fn file(&self, node: Node) -> Option<&'p str> {
+        self.files.get(&node).copied()
     }
 
     /// Writes the object, the file and the name of a function, and adds the function to `seen`. The

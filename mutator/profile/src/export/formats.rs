@@ -109,16 +109,22 @@ pub static FORMATS: [Format; 13] = [
     file("speedscope", "For speedscope.app", |p, asked, out| {
         to_speedscope(p, asked.metric, asked.sites, out)
     }),
-    file(
-        "pprof",
-        "For go tool pprof and other readers of its gzip-compressed protobuf",
-        |p, asked, out| to_pprof(p, asked.metric, asked.sites, out),
-    ),
-    file(
-        "callgrind",
-        "For callgrind_annotate and KCachegrind",
-        |p, asked, out| to_callgrind(p, asked.metric, asked.sites, out),
-    ),
+    Format {
+        takes_code: true,
+        ..file(
+            "pprof",
+            "For go tool pprof and other readers of its gzip-compressed protobuf",
+            |p, asked, out| to_pprof(p, asked.metric, asked.sites, asked.code, out),
+        )
+    },
+    Format {
+        takes_code: true,
+        ..file(
+            "callgrind",
+            "For callgrind_annotate and KCachegrind",
+            |p, asked, out| to_callgrind(p, asked.metric, asked.sites, asked.code, out),
+        )
+    },
     file("firefox", "For profiler.firefox.com", |p, asked, out| {
         to_firefox(p, asked.one(p), asked.sites, out)
     }),

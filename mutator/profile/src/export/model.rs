@@ -131,6 +131,16 @@ impl<'p> Model<'p> {
         self.by_name.get(&name).copied().unwrap_or_default()
     }
 
+    /// The name of a function of the profile. It is added if no path leads to it.
+    pub(super) fn function_at(&mut self, index: usize) -> Name {
+        let function = &self.profile.functions[index];
+        let mut name = printable(&function.name).into_owned();
+        if is_partly(function) {
+            name.push_str(PARTLY);
+        }
+        self.intern(name, Some(function.module))
+    }
+
     /// The lines of the callers on a path, the root first.
     pub(super) fn callers<'m>(
         &'m self,

@@ -1,23 +1,30 @@
 //! Google's pprof format: a gzip-compressed protobuf, `proto/profile.proto` of google/pprof.
 
+mod executed;
 #[allow(
     missing_docs,
     reason = "it is generated; the format is documented where it is defined"
 )]
 pub mod proto;
+mod tables;
 
 use super::ExportError;
+use super::code::Code;
 use super::model::{Model, Naming, is_partly, metrics, weight};
 use super::notes::notes;
-use crate::profile::{COUNT, Metric, PathEntry, Profile, printable};
+use crate::profile::{Block, COUNT, Metric, PathEntry, Profile, printable};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 use std::collections::HashMap;
 use std::io::Write;
+use tables::{Functions, Strings, base};
 
 /// Writes one sample for each path, with the requested metric or all metrics as its values. Labels
 /// mark incomplete data: `path=incomplete`, `measured=partly`, and the numbers `unwound`, `open`
 /// and `tail`. With `sites`, each caller is `function+0xOFFSET`.
+///
+/// With `code` and without `metric`, there is a sample type for the executions of source lines in
+/// functions whose control flow was counted, and a sample for each of these lines.
 ///
 /// # Errors
 /// The profile does not have the metric, a number needs more than 64 bits, or `out` fails.
@@ -25,16 +32,17 @@ pub fn to_pprof(
     profile: &Profile,
     metric: Option<&str>,
     sites: bool,
+    code: Option<&Code>,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
-    let bytes = message(profile, metric, sites)?.encode_to_vec();
+    let bytes = message(profile, metric, sites, code)?.encode_to_vec();
     let mut zipped = GzEncoder::new(out, Compression::fast());
     zipped.write_all(&bytes)?;
     zipped.finish()?;
     Ok(())
 }
 
-/// The message that [`to_pprof`] compresses and writes if `sites` is false.
+/// The message that [`to_pprof`] compresses and writes if `sites` is false, without `code`.
 ///
 /// # Errors
 /// The profile does not have the metric, or a number needs more than 64 bits.
@@ -42,48 +50,27 @@ pub fn to_pprof_message(
     profile: &Profile,
     metric: Option<&str>,
 ) -> Result<proto::Profile, ExportError> {
-    message(profile, metric, false)
+    message(profile, metric, false, None)
 }
 
 fn message(
     profile: &Profile,
     metric: Option<&str>,
     sites: bool,
+    code: Option<&Code>,
 ) -> Result<proto::Profile, ExportError> {
     let asked = metrics(profile, metric)?;
     let model = Model::of(profile, Naming::by_line(sites));
-    Ok(Made::of(&model, &asked)?.0)
-}
-
-/// Strings without duplicates, the empty string first.
-struct Strings {
-    all: Vec<String>,
-    /// The index in `all` of each string.
-    places: HashMap<String, i64>,
-}
-
-impl Strings {
-    /// The index of a string, which is added if it is missing.
-    fn of(&mut self, text: &str) -> i64 {
-        if let Some(&known) = self.places.get(text) {
-            return known;
-        }
-        let place = self.all.len() as i64;
-        self.all.push(text.to_owned());
-        self.places.insert(text.to_owned(), place);
-        place
-    }
+    let code = code.filter(|_| metric.is_none() && !profile.inside.is_empty());
+    Ok(Made::of(&model, &asked, code)?.0)
 }
 
 struct Made(proto::Profile);
 
 impl Made {
-    fn of(model: &Model<'_>, asked: &[&Metric]) -> Result<Self, ExportError> {
+    fn of(model: &Model<'_>, asked: &[&Metric], code: Option<&Code>) -> Result<Self, ExportError> {
         let profile = model.profile;
-        let mut strings = Strings {
-            all: vec![String::new()],
-            places: HashMap::from([(String::new(), 0)]),
-        };
+        let mut strings = Strings::default();
         let mut made = proto::Profile {
             time_nanos: number(profile.session.started_unix_ns),
             duration_nanos: number(profile.session.elapsed_ns),
@@ -105,7 +92,7 @@ impl Made {
         // The first is `count`. Users usually want the metric after it.
         let preferred = made.sample_type.get(1).or(made.sample_type.first());
         made.default_sample_type = preferred.map_or(0, |kind| kind.r#type);
-        locate(model, &mut made, &mut strings);
+        let mut functions = locate(model, &mut made, &mut strings);
         let callers = profile.frames.len() as u64;
         let threads = profile.thread_names();
         for path in &profile.paths {
@@ -122,33 +109,22 @@ impl Made {
             sample.label = labels(profile, path, &threads, &mut strings);
             made.sample.push(sample);
         }
+        if let Some(code) = code {
+            executed::add(profile, code, &mut made, &mut functions, &mut strings)?;
+        }
         for note in notes(profile) {
             made.comment.push(strings.of(&note));
         }
-        made.string_table = strings.all;
+        made.string_table = strings.into_table();
         Ok(Self(made))
     }
 }
 
-/// Adds a location for each frame of the profile, then one for each measured function.
-fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
+/// Adds a location for each frame of the profile, then one for each measured function. Returns the
+/// functions of these locations.
+fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) -> Functions {
     let profile = model.profile;
-    let mut functions: HashMap<(i64, i64, i64), u64> = HashMap::new();
-    let mut function = |made: &mut proto::Profile, name: i64, system_name: i64, filename: i64| {
-        let next = functions.len() as u64 + 1;
-        *functions
-            .entry((name, system_name, filename))
-            .or_insert_with(|| {
-                made.function.push(proto::Function {
-                    id: next,
-                    name,
-                    system_name,
-                    filename,
-                    start_line: 0,
-                });
-                next
-            })
-    };
+    let mut functions = Functions::default();
     let mut sources: HashMap<&str, &str> = HashMap::new();
     for (frame, lines) in profile.frames.iter().zip(&model.frames) {
         let mut location = proto::Location {
@@ -166,7 +142,7 @@ fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
             let linkage = strings.of(&printable(line.linkage.unwrap_or("")));
             let file = strings.of(&printable(line.file.unwrap_or("")));
             location.line.push(proto::Line {
-                function_id: function(made, name, linkage, file),
+                function_id: functions.id(made, name, linkage, file),
                 line: line.line.unwrap_or(0).into(),
             });
         }
@@ -179,7 +155,7 @@ fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
         // pprof.
         let source = sources.get(&*probed.linkage).copied().unwrap_or("");
         let source = strings.of(&printable(source));
-        let function_id = function(made, name, linkage, source);
+        let function_id = functions.id(made, name, linkage, source);
         made.location.push(proto::Location {
             id: made.location.len() as u64 + 1,
             mapping_id: probed.module as u64 + 1,
@@ -193,12 +169,7 @@ fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
             is_folded: false,
         });
     }
-}
-
-/// The address at which a module is mapped. 0 if it is not known.
-fn base(profile: &Profile, module: Option<usize>) -> u64 {
-    let module = module.and_then(|m| profile.modules.get(m));
-    module.and_then(|m| m.base).unwrap_or(0)
+    functions
 }
 
 /// A mapping for each module, from its base to its last known address.
@@ -209,7 +180,12 @@ fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<proto::Mapping> {
         .functions
         .iter()
         .map(|f| (Some(f.module), f.address));
-    for (module, address) in frames.chain(functions) {
+    let blocks = profile.inside.iter().flat_map(|inside| {
+        let module = profile.functions[inside.function].module;
+        let last = |block: &Block| block.address.saturating_add(block.size.saturating_sub(1));
+        inside.blocks.iter().map(move |b| (Some(module), last(b)))
+    });
+    for (module, address) in frames.chain(functions).chain(blocks) {
         if let Some(end) = module.and_then(|m| ends.get_mut(m)) {
             *end = (*end).max(address.saturating_add(1));
         }

@@ -1,5 +1,7 @@
 //! Exports of the sample profile, as other tools read them.
 
+mod executed;
+
 use super::*;
 use crate::sample::{sample, with_inside};
 
@@ -36,7 +38,9 @@ fn callers_beyond_the_limit_of_paths_have_their_reason() {
             to_flamegraph(p, None, "count", false, out)
         }),
         ("speedscope", |p, out| to_speedscope(p, None, false, out)),
-        ("callgrind", |p, out| to_callgrind(p, None, false, out)),
+        ("callgrind", |p, out| {
+            to_callgrind(p, None, false, None, out)
+        }),
         ("firefox", |p, out| to_firefox(p, "count", false, out)),
         ("hatchet", |p, out| to_hatchet(p, None, false, out)),
         ("html", |p, out| to_html(p, None, false, false, out)),

@@ -13,7 +13,7 @@ use patcher::plan::{Allowed, Effects, RefuseReason};
 
 use super::candidate::{Candidate, FunctionPlace, Origin, Relaid};
 use super::claims::Claims;
-use super::counted::Counted;
+use super::counted::{Counted, Wanted};
 use super::pointed::{Pointed, plan_with};
 use crate::segment::{Document, FunctionDoc, Role, State};
 use ipath_symbols::images;
@@ -134,6 +134,10 @@ pub(super) fn with_edges(
     if rows.edges.is_none() && (rows.with_sites.is_empty() || is_free(&pointed.carrier())) {
         return None;
     }
+    let is_other = |id: usize| Wanted::of(&document.functions[id]) != counted.wanted;
+    if rows.edges.is_some_and(is_other) {
+        return Some(Err(RefuseReason::OverlapsFunction));
+    }
     let asked = candidates.iter().position(|c| {
         c.role.is_measured() && c.place() == place && c.refused().is_none() && c.exits_of.is_none()
     });
@@ -197,11 +201,12 @@ pub(super) fn with_calls(document: &Document, candidates: &mut [Candidate]) {
         if candidate.refused().is_some() || !is_meant {
             continue;
         }
-        let counts = rows.is_in(rows.edges);
-        if counts {
+        let counted = rows.edges.filter(|_| rows.is_in(rows.edges));
+        if let Some(edges) = counted {
+            let wanted = Wanted::of(&document.functions[edges]);
             let (image, function) = (&candidate.image, &candidate.plan.function);
             let inside = Inside::of(image.image(), image.context(), function, &mut calls);
-            let counted = Counted::of(image, inside, candidate.name.clone());
+            let counted = Counted::of(image, function, inside, (candidate.name.clone(), wanted));
             let alone = candidate.plan.clone();
             candidate.counted = Some(counted);
             candidate.plan_inside();
@@ -211,7 +216,7 @@ pub(super) fn with_calls(document: &Document, candidates: &mut [Candidate]) {
                 continue;
             }
         }
-        candidate.relaid = Some(rows.relaid(true, counts));
+        candidate.relaid = Some(rows.relaid(true, counted.is_some()));
     }
 }
 

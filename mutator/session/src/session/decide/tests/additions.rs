@@ -14,7 +14,7 @@ use super::program::{
 use crate::metric::Metric;
 use crate::segment::{Document, Forking, Reach, RefusedDoc, Remeasure, Role, State, Witness};
 use crate::session::candidate::Point;
-use crate::session::counted::Counted;
+use crate::session::counted::{Counted, Wanted};
 use crate::session::pointed::Pointed;
 use crate::session::refusing::forget_refusals;
 use crate::session::{Refusal, SessionError};
@@ -391,10 +391,15 @@ fn edges(name: &str) -> Pointed {
     let image = candidate(name, false).image;
     let mut calls = NeverReturning::default();
     let inside = Inside::of(image.image(), image.context(), &function(name), &mut calls);
+    let wanted = Wanted {
+        edges: true,
+        ..Wanted::default()
+    };
+    let counted = Counted::of(&image, &function(name), inside, (name.to_owned(), wanted));
     Pointed {
         function: function(name),
         points: Vec::new(),
-        counted: Some(Counted::of(&image, inside, name.to_owned())),
+        counted: Some(counted),
         ..point(at("other"))
     }
 }
