@@ -2,7 +2,8 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::exported::{Exported, numbers};
-use ipath_tests::place::workspace;
+use ipath_tests::lines::Counted;
+use ipath_tests::place::{Scratch, workspace};
 use ipath_tests::tools;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -83,7 +84,7 @@ fn a_page_is_searched_sorted_and_zoomed() {
         text.replace("</body>", &format!("{CLICKS}</body>")),
     )
     .expect("own folder");
-    let mut numbers = shown_in_chromium(&exported, &clicked);
+    let mut numbers = shown_in_chromium(&exported.scratch, &clicked);
     let functions = exported.profile["functions"].as_array().map_or(0, Vec::len) as u64;
     let paths = exported.profile["paths"].as_array().map_or(0, Vec::len) as u64;
     for (name, expected) in [
@@ -109,11 +110,70 @@ fn a_page_is_searched_sorted_and_zoomed() {
     assert_eq!(numbers, exported.totals());
 }
 
+/// A look at the counted functions of a page: the counts of source lines, and the bars.
+const LOOKS_INSIDE: &str = r##"<script>
+const said = [], say = (name, what) => said.push(name + " " + what);
+const boxes = () => [...document.querySelectorAll("#inside details")];
+const rows = kind => [...document.querySelectorAll("#inside tr." + kind)];
+const texts = kind => rows(kind).map(row => row.lastChild.textContent.trim());
+try {
+    for (const row of rows("line")) {
+        const count = row.firstChild.textContent.replaceAll(",", "");
+        if (count) say(row.lastChild.textContent.trim().split(" ")[0], count);
+    }
+    say("functions", boxes().length);
+    say("opened", boxes().filter(box => box.open).length);
+    say("instructions", texts("instruction").filter(text => text.startsWith("0x")).length);
+    say("calls", texts("instruction").filter(text => text.includes("<leaves>")).length);
+    say("texts", texts("line").filter(text => text.includes("own[__LINE__]++;")).length);
+    say("headers", texts("block").filter(text => text.includes("header of loop")).length);
+    const [full, part] = ["100.0 %", "71.4 %"].map(share => rows("edge").find(row => row.cells[1].textContent === share));
+    const wide = row => row.querySelector(".bar").getBoundingClientRect().width;
+    say("bars", Number(Math.abs(wide(part) / wide(full) - 0.714) < 0.01));
+    $("search").value = "nothing";
+    $("search").oninput();
+    say("found", boxes().length);
+} catch (e) { say("failed", e); }
+document.body.replaceChildren();
+document.body.append("BEGIN\n" + said.join("\n") + "\nEND");
+</script>"##;
+
+/// The counted functions of a page have the counts of gcov.
+#[test]
+fn a_page_shows_the_counts_of_lines() {
+    let counted = Counted::new("page-inside", &["-O0"]);
+    let by_gcov = counted.by_gcov();
+    let page = counted.scratch.file("page.html");
+    for (options, has_texts) in [(&[][..], false), (&["--sources"], true)] {
+        let run = Run::ipath(["export", "--to", "html"]).arg(&counted.file);
+        run.arg("-o").arg(&page).args(options).run().expect(0);
+        let text = fs::read_to_string(&page).expect("a page");
+        let text = text.replace("</body>", &format!("{LOOKS_INSIDE}</body>"));
+        fs::write(&page, text).expect("own folder");
+        let mut numbers = shown_in_chromium(&counted.scratch, &page);
+        for (line, count) in &by_gcov {
+            assert_eq!(numbers.remove(line), Some(*count), "{line}: {numbers:?}");
+        }
+        for (name, expected) in [
+            ("functions", 1),
+            ("opened", 1),
+            ("calls", 1),
+            ("headers", 2),
+            ("bars", 1),
+            ("found", 0),
+        ] {
+            assert_eq!(numbers.remove(name), Some(expected), "{name}: {numbers:?}");
+        }
+        assert!(numbers["instructions"] > 50, "{numbers:?}");
+        assert_eq!(numbers["texts"] > 0, has_texts, "{numbers:?}");
+    }
+}
+
 /// The numbers that the script in a file prints when a browser opens it.
-fn shown_in_chromium(exported: &Exported, file: &Path) -> BTreeMap<String, u64> {
+fn shown_in_chromium(scratch: &Scratch, file: &Path) -> BTreeMap<String, u64> {
     let run =
         Run::new("chromium").args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-    let browser = exported.scratch.file("browser");
+    let browser = scratch.file("browser");
     let run = run.arg(format!("--user-data-dir={}", browser.display()));
     let run = run.args(["--window-size=900,700"]);
     let shown = run.arg(format!("file://{}", file.display())).run();
@@ -163,7 +223,7 @@ fn a_flame_graph_is_zoomed_and_searched() {
     let clicked = exported.scratch.file("clicked.svg");
     let (body, _) = text.rsplit_once("</svg>").expect("an end");
     fs::write(&clicked, format!("{body}{CLICKS_ON_FLAMES}")).expect("own folder");
-    let mut numbers = shown_in_chromium(&exported, &clicked);
+    let mut numbers = shown_in_chromium(&exported.scratch, &clicked);
     for name in [
         "fits",
         "zoomed",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ipath_fuzz::{Target, mutate, run};
 use ipath_profile::export::{
-    Code, to_annotate, to_callgrind, to_folded, to_json, to_lcov, to_pprof,
+    Code, to_annotate, to_callgrind, to_folded, to_html, to_json, to_lcov, to_pprof,
 };
 use ipath_profile::report::{self, Options, Screen};
 use ipath_profile::{Delta, Profile};
@@ -46,6 +46,7 @@ fn profile_of_any_bytes_is_read_or_rejected() {
         let code = Code::default();
         let _ = to_callgrind(&profile, None, false, Some(&code), &mut sink());
         let _ = to_pprof(&profile, None, false, Some(&code), &mut sink());
+        to_html(&profile, None, false, true, Some(&code), &mut sink()).expect("written");
         for metric in &profile.metrics {
             // Negative sums are rejected.
             let _ = to_folded(&profile, &metric.name, true, &mut sink());

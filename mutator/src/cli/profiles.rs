@@ -133,7 +133,8 @@ pub struct Export {
     /// Profile to compare with: the colors of the flame graph show the changes since
     #[arg(long, value_name = "OLD")]
     pub baseline: Option<PathBuf>,
-    /// Include the source lines around each call in the page, from the files that the profile names
+    /// Include the source lines around each call and of counted functions in the page, from the
+    /// files that the profile names
     #[arg(long)]
     pub sources: bool,
 }

@@ -35,7 +35,7 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
         return Err(failure.hint(taking(|format| format.takes_baseline)));
     }
     if *sources && !to.takes_sources {
-        let cause = "only an HTML page has source lines";
+        let cause = "it is only for an HTML page";
         let failure = Failure::new("export", "--sources", cause);
         return Err(failure.hint(taking(|format| format.takes_sources)));
     }

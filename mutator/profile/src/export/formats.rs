@@ -148,10 +148,11 @@ pub static FORMATS: [Format; 13] = [
     },
     Format {
         takes_sources: true,
+        takes_code: true,
         ..file(
             "html",
             "A page for a browser: flame graph, tables, histograms; one file that needs no network",
-            |p, asked, out| to_html(p, asked.metric, asked.sites, asked.sources, out),
+            |p, asked, out| to_html(p, asked.metric, asked.sites, asked.sources, asked.code, out),
         )
     },
     Format {

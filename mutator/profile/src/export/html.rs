@@ -1,10 +1,12 @@
 //! A page for a browser, for readers without `ipath`. It is one file that loads nothing else.
 
+mod inside;
 mod sources;
 
 use patcher::function::also_called;
 
 use super::ExportError;
+use super::code::Code;
 use super::model::{Line, Model, Naming, is_partly, metrics, weight};
 use super::notes::notes;
 use super::shade::{Shades, hue};
@@ -24,7 +26,7 @@ const DATA: &str = "@DATA@";
 
 /// Writes the page, with `metric` or all metrics. With `sites`, each caller is `function+0xOFFSET`.
 /// With `sources`, the page contains the lines around each call, from those source files that are
-/// on this machine.
+/// on this machine. With `code`, it lists the functions whose control flow was counted.
 ///
 /// # Errors
 /// The profile does not have the metric, or `out` fails.
@@ -33,6 +35,7 @@ pub fn to_html(
     metric: Option<&str>,
     sites: bool,
     sources: bool,
+    code: Option<&Code>,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let mut asked = metrics(profile, metric)?;
@@ -126,6 +129,10 @@ pub fn to_html(
         });
         let separator = if i == 0 { "" } else { "," };
         write!(out, "{separator}{}", safe(&one.to_string()))?;
+    }
+    write!(out, "],\"inside\":[")?;
+    if let Some(code) = code {
+        inside::write(profile, code, sources, safe, out)?;
     }
     write!(out, "]}}")?;
     Ok(out.write_all(after.as_bytes())?)

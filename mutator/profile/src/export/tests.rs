@@ -43,7 +43,7 @@ fn callers_beyond_the_limit_of_paths_have_their_reason() {
         }),
         ("firefox", |p, out| to_firefox(p, "count", false, out)),
         ("hatchet", |p, out| to_hatchet(p, None, false, out)),
-        ("html", |p, out| to_html(p, None, false, false, out)),
+        ("html", |p, out| to_html(p, None, false, false, None, out)),
     ];
     for (format, export) in exports {
         let text = |profile: &Profile| {

@@ -117,3 +117,35 @@ fn functions_without_calls_have_their_lines() {
         assert!(section.lines().any(|l| l == line), "{line}: {section}");
     }
 }
+
+/// The counted functions are in the data of a page, escaped like the rest.
+#[test]
+fn html_has_the_rows_of_counted_functions() {
+    let page = |profile: &Profile, code: Option<&Code>| {
+        let mut out = Vec::new();
+        to_html(profile, None, false, false, code, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let data = text.split_once("id=\"data\">").unwrap().1;
+        let data = data.split_once("</script>").unwrap().0;
+        serde_json::from_str::<serde_json::Value>(data).unwrap()
+    };
+    let mut profile = with_inside();
+    profile.functions[0].name = "</script><b>".to_owned();
+    assert_eq!(page(&profile, None)["inside"], serde_json::json!([]));
+    let made = &page(&profile, Some(&Code::default()))["inside"];
+    assert_eq!(made[0]["name"], "</script><b>");
+    let rows = made[0]["rows"].as_array().unwrap();
+    let row = |place: &str| rows.iter().find(|row| row[3] == place).unwrap();
+    assert_eq!(row("app.c:23")[1], 40_160);
+    let share = row("to block2")[2].as_f64().unwrap();
+    assert!((share - 10_040.0 / 11_044.0).abs() < 1e-9, "{share}");
+    assert_eq!(made[1]["notes"].as_array().map(Vec::len), Some(2));
+    // A block that was never executed has no shares.
+    let never = made[1]["rows"].as_array().unwrap();
+    let never = never
+        .iter()
+        .skip_while(|row| row[3] != "block3")
+        .nth(1)
+        .unwrap();
+    assert!(never[2].is_null() && never[1] == 0, "{never}");
+}
