@@ -35,7 +35,7 @@ pub(super) const COMMANDS: [(&[&str], &str); 12] = [
     ),
     (
         &["annotate", "disasm"],
-        "source lines around each call: ipath export profile.json --to html --sources -o profile.html",
+        "source lines and instructions with the counts of run --edges: ipath export profile.json --to annotate -o -",
     ),
     (
         &[

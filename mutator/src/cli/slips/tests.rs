@@ -77,7 +77,7 @@ fn slips_lead_to_the_right_command() {
         ("ipath trace -p 1", "ipath attach PID"),
         ("ipath live true", "ipath attach PID"),
         ("ipath script", "--to folded"),
-        ("ipath annotate", "--sources"),
+        ("ipath annotate", "--to annotate"),
         ("ipath replay", "--tree"),
         ("ipath break main", "ipath attach PID -f FUNC"),
         ("ipath bt", "ipath attach PID -f FUNC"),
