@@ -210,6 +210,45 @@ fn missing_files_are_named() {
     assert!(lines_of(&text).len() > 5, "{text}");
 }
 
+/// Profiles may come from anyone: blocks outside of the file have a note, and the number of
+/// instructions is bounded.
+#[test]
+fn hostile_profiles_are_annotated_within_bounds() {
+    let counted = Counted::new("annotated-hostile", &["-O2"]);
+    let text = fs::read_to_string(&counted.file).expect("a profile");
+    let profile: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let annotated = |profile: &serde_json::Value| {
+        fs::write(&counted.file, profile.to_string()).expect("an own folder");
+        let run = Run::ipath(["export", "--to", "annotate", "-o", "-"]).arg(&counted.file);
+        let finished = run.run().expect(0);
+        let kib = finished.cost.max_rss_kib;
+        assert!(kib < 500_000, "{kib} KiB");
+        finished.stdout
+    };
+    for (field, number) in [("size", u64::MAX), ("address", u64::MAX), ("size", 1 << 40)] {
+        let mut other = profile.clone();
+        other["inside"][0]["blocks"][1][field] = number.into();
+        let text = annotated(&other);
+        assert_eq!(
+            text.matches("a block is not in the file").count(),
+            1,
+            "{text}"
+        );
+        assert!(text.contains("header of loop"), "{text}");
+    }
+    let mut many = profile.clone();
+    many["inside"] = vec![profile["inside"][0].clone(); 6000].into();
+    let text = annotated(&many);
+    assert!(text.contains("no instructions: there are too many"));
+    assert!(text.contains("call 0x"));
+    let mut elsewhere = profile;
+    for module in elsewhere["modules"].as_array_mut().expect("modules") {
+        module["path"] = "/dev/zero".into();
+    }
+    let text = annotated(&elsewhere);
+    assert!(text.contains("/dev/zero: not a regular file"), "{text}");
+}
+
 /// A profile without counts inside functions is refused in one line.
 #[test]
 fn a_profile_without_counts_is_refused() {
