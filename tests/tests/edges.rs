@@ -157,7 +157,7 @@ fn counters_come_and_go_in_an_endless_loop() {
 #[test]
 fn counters_come_and_go_beside_measured_calls() {
     let program = program_with("busy.c", &["-O2", "-pthread"]);
-    let target = Target::start(&program, ["2", "600"]).await_output("ready");
+    let mut target = Target::start(&program, ["2", "600"]).await_output("ready");
     let before = ProcessState::of(target.pid());
     let pid = target.pid().to_string();
     let change = |command: &str, option: &str, says: &str| {

@@ -163,9 +163,10 @@ impl PathCounting {
         let own = Counters {
             first: 0,
             paths,
-            kind: match paths > Self::MOST_COUNTED {
-                true => CountersKind::Table,
-                false => CountersKind::Each,
+            kind: if paths > Self::MOST_COUNTED {
+                CountersKind::Table
+            } else {
+                CountersKind::Each
             },
         };
         let actions = segments.edge_ids().zip(numbering.actions());

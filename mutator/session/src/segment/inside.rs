@@ -83,10 +83,7 @@ pub struct PathsDoc {
 impl PathsDoc {
     /// The number of counters.
     fn counters(&self) -> u32 {
-        let paths = match self.hashed {
-            true => 2 * ENTRIES,
-            false => self.paths,
-        };
+        let paths = if self.hashed { 2 * ENTRIES } else { self.paths };
         BEFORE.saturating_add(u32::try_from(paths).unwrap_or(u32::MAX))
     }
 }

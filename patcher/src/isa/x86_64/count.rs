@@ -71,10 +71,10 @@ impl Spill {
 
     /// The bytes by which the stack pointer is lower meanwhile.
     pub(super) fn lowered(&self) -> i32 {
-        match self.is_empty() {
-            true => 0,
-            false => RED_ZONE + 8 * self.saved.len() as i32,
+        if self.is_empty() {
+            return 0;
         }
+        RED_ZONE + 8 * self.saved.len() as i32
     }
 }
 
