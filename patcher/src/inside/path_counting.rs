@@ -1,4 +1,4 @@
-//! The hooks that count the paths of a function ([`PathTable`]), and the frames that they find.
+//! The hooks that count the paths of a function ([`super::PathTable`]), and the frames that they find.
 //!
 //! The sum of the path that an activation is on belongs to that activation. Hooks find it by the
 //! canonical frame address, which no two living activations have in common.

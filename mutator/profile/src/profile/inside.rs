@@ -147,7 +147,10 @@ impl Inside {
     /// The number of activations that began on a path and did not end it: they were left by an
     /// exception, by `longjmp` or by the end of their thread, or were in progress at the end.
     pub fn unfinished(&self) -> u64 {
-        let ended = self.paths.iter().filter(|path| path.end == PathEnd::Exit);
+        let ended = self
+            .paths
+            .iter()
+            .filter(|path| path.end == Some(PathEnd::Exit));
         let ended = ended.fold(0, |sum: u64, path| sum.saturating_add(path.count));
         let begun = self.path_totals.map_or(0, |totals| totals.begun);
         begun.saturating_sub(ended)

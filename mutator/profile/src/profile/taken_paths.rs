@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct TakenPath {
     /// The number of the path among those of its function, from 0.
     pub number: u64,
-    /// The beginning of the path.
-    pub start: PathStart,
+    /// The beginning of the path. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<PathStart>,
     /// The blocks of the path in order: indexes into [`Inside::blocks`](super::Inside::blocks).
     pub blocks: Vec<usize>,
-    /// The end of the path.
-    pub end: PathEnd,
+    /// The end of the path. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<PathEnd>,
     /// The number of times that the path was taken to its end.
     pub count: u64,
 }

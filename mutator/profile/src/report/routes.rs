@@ -146,12 +146,14 @@ impl Places {
 /// The words of a path. Blocks one after the other at the same place are one word.
 fn words(path: &TakenPath, places: &[String]) -> Vec<String> {
     let start = match path.start {
-        PathStart::Entry => "entry",
-        PathStart::Loop => "loop",
+        Some(PathStart::Entry) => "entry",
+        Some(PathStart::Loop) => "loop",
+        None => "…",
     };
     let end = match path.end {
-        PathEnd::Exit => "exit",
-        PathEnd::Loop => "again",
+        Some(PathEnd::Exit) => "exit",
+        Some(PathEnd::Loop) => "again",
+        None => "…",
     };
     let mut all = vec![start.to_owned()];
     for &block in &path.blocks {

@@ -291,15 +291,15 @@ impl Graph {
         blocks.dedup();
         TakenPath {
             number,
-            start: match path.start {
+            start: Some(match path.start {
                 inside::Start::Entry(_) => PathStart::Entry,
                 inside::Start::Header(_) => PathStart::Loop,
-            },
+            }),
             blocks,
-            end: match path.end {
+            end: Some(match path.end {
                 inside::End::Exit(_) => PathEnd::Exit,
                 inside::End::Back(_) => PathEnd::Loop,
-            },
+            }),
             count,
         }
     }

@@ -581,14 +581,11 @@ impl Session {
             let is_in = |places: &BTreeSet<FunctionPlace>| {
                 place.is_some_and(|place| places.contains(&place))
             };
+            let own = Wanted::of(f);
             match f.role {
                 Role::Point => is_in(&points),
-                Role::Edges => {
-                    let own = Wanted::of(f);
-                    own.edges && is_in(&edges)
-                        || own.paths && is_in(&paths)
-                        || own.trips && is_in(&trips)
-                }
+                Role::Edges if own.edges && is_in(&edges) => true,
+                Role::Edges => own.paths && is_in(&paths) || own.trips && is_in(&trips),
                 _ => false,
             }
         });

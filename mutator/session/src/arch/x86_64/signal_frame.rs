@@ -35,6 +35,8 @@ const TO_STATE: u64 = LEN + 16;
 
 /// Bytes of the FXSAVE area that nothing writes.
 const RESERVED: Range<u64> = 416..SOFTWARE;
+/// Bytes of the FXSAVE area with the registers of x87 and SSE.
+const REGISTERS_OF_STATE: Range<u64> = 32..416;
 const MAGIC2_LEN: u64 = size_of::<u32>() as u64;
 
 /// The maximum distance from a frame up to the stack that it has interrupted, in bytes. AMX has 11
@@ -155,9 +157,11 @@ impl SignalFrame {
     ///
     /// Of a copy of a frame elsewhere, only the registers count, which every copy has.
     ///
-    /// If the state of AMX is not in use, there is a gap before the word after the extended state.
-    /// Possibly none of the other frame's marks lies in the rest. This frame is then recognized by
-    /// the words that the other one has overwritten ([`Self::torn`]).
+    /// If the state of AMX is not in use, or the processor has protection keys and no AVX-512, there
+    /// is a gap before the word after the extended state. Possibly none of the other frame's marks
+    /// lies in the rest. This frame is then recognized by the words that the other one has
+    /// overwritten ([`Self::torn`]). If its last word is intact in the other frame's gap, neither
+    /// frame proves to be the later one by it, so marks in registers do not count.
     pub fn is_overwritten_by(&self, other: &Self, is_restorer: impl Fn(Avma) -> bool) -> bool {
         if other.at == self.at || !other.is_of_kernel() {
             return false;
@@ -174,7 +178,21 @@ impl SignalFrame {
             return false;
         }
         let marks = other.marks(other_returns);
-        let standing = marks.filter(|mark| is_in(mark, &of_this)).count();
+        let is_spared = self
+            .end
+            .is_some_and(|end| other.at < end && Some(end) < other.end);
+        let in_registers = [
+            (REGISTERS, SP),
+            (
+                TO_STATE + REGISTERS_OF_STATE.start,
+                TO_STATE + REGISTERS_OF_STATE.end,
+            ),
+        ];
+        let in_registers = in_registers.map(|(from, to)| self.at.plus(from)..self.at.plus(to));
+        let counts = |mark: &Range<Avma>| {
+            is_in(mark, &of_this) && !(is_spared && is_in(mark, &in_registers))
+        };
+        let standing = marks.filter(counts).count();
         let is_torn = || self.torn().any(|word| is_in(&word, &of_other));
         standing > 0 && standing + usize::from(other_returns) >= 2 || is_torn()
     }

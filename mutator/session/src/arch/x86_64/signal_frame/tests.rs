@@ -106,6 +106,15 @@ impl Signalled {
     }
 }
 
+/// True if a part of the extended state is not written, so that a frame may lie in it without
+/// overwriting anything of another one.
+fn has_gap(frame: &SignalFrame) -> bool {
+    let extended = frame.extended.expect("is whole");
+    let written = extended.written().map(|range| range.end);
+    let vectors = written.filter(|&end| end <= extended.len).max();
+    vectors.is_some_and(|end| end + 64 < extended.len)
+}
+
 /// The distances at which two frames of the kernel overlap.
 fn distances(on: &mut Signalled) -> impl Iterator<Item = u64> + use<> {
     let at = on.get(LOW, 0);
@@ -125,7 +134,8 @@ fn a_later_frame_over_another_is_told() {
             for filling in [0, 0x33, 0xa5] {
                 let [old, new] = on.get_two(LOW, LOW + distance, filling);
                 assert_eq!(new.at.0 - old.at.0, distance);
-                assert!(on.is_over(&new, &old), "{distance}: {old:x?} {new:x?}");
+                let is_told = on.is_over(&new, &old);
+                assert!(is_told || has_gap(&new), "{distance}: {old:x?} {new:x?}");
                 assert!(!on.is_over(&old, &new), "{distance}");
                 assert_eq!(new.goes_on_at(), Some(new.pc), "{distance}");
                 let extended = new.extended.expect("is whole");
@@ -147,7 +157,8 @@ fn what_is_left_of_an_earlier_frame_tells_nothing() {
             // The kernel may have left, in gaps of the later frame, the parts by which the earlier
             // one is recognized.
             let is_frame = old.segments == SEGMENTS && old.has_state();
-            assert!(!is_frame || on.is_over(&new, &old), "{distance}");
+            let is_told = on.is_over(&new, &old);
+            assert!(!is_frame || is_told || has_gap(&new), "{distance}");
             assert_eq!(new.goes_on_at(), Some(new.pc), "{distance}");
         }
     }
