@@ -47,7 +47,7 @@ pub use liveness::{Free, Liveness};
 pub use loops::{Loop, LoopId, Loops};
 pub use never_returning::NeverReturning;
 pub use numbering::{Action, Numbering};
-pub use path_counting::{CountersKind, PathCounting, PathStep, Pathless, TripCounting};
+pub use path_counting::{CountersKind, Followed, PathCounting, PathStep, Pathless, TripCounting};
 pub use path_table::{End, Path, PathTable, Start, TooManyPaths};
 pub use place::Place;
 pub use refuse::Refusal;

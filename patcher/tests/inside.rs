@@ -13,8 +13,9 @@ use patcher::flow::{Flow, JumpTargets, ModuleContext};
 use patcher::function::Function;
 use patcher::image::Image;
 use patcher::inside::{
-    Action, BlockEnd, Chords, Count, Counting, Dominators, EdgeId, EdgeKind, Graph, Loops,
-    NeverReturning, Node, Numbering, PathCounting, Pathless, Place, Start, Transfer, check, solve,
+    Action, BlockEnd, Chords, Count, Counting, Dominators, EdgeId, EdgeKind, Followed, Graph,
+    Loops, NeverReturning, Node, Numbering, PathCounting, Pathless, Place, Start, Transfer, check,
+    solve,
 };
 use patcher::isa::Insn;
 use patcher::plan::{Allowed, Effect, Effects, Hooked, ProbePoint, plan_inside};
@@ -288,12 +289,9 @@ impl Figures {
                     check_graph(&image, &flow, &graph, &capstone);
                     figures.add(&graph);
                     figures.add_counting(&flow, &graph);
-                    figures.add_paths(PathCounting::of(
-                        &image,
-                        &context,
-                        &function,
-                        (&flow, &graph),
-                    ));
+                    let code = (&flow, &graph);
+                    let followed = Followed::of(&image, &context, &function, code);
+                    figures.add_paths(followed.and_then(|followed| followed.paths()));
                     if figures.accepted.is_multiple_of(7) {
                         figures.plan(&image, &context, &function, &flow, &graph);
                     }

@@ -1,4 +1,5 @@
-//! The hooks that count the paths of a function ([`super::PathTable`]), and the frames that they find.
+//! The hooks that count the paths and the trips through loops of a function, and the frames that
+//! they find.
 //!
 //! The sum of the path that an activation is on belongs to that activation. Hooks find it by the
 //! canonical frame address, which no two living activations have in common.
@@ -34,10 +35,6 @@ const RETURN_TWICE: [&str; 7] = [
 /// The hooks that count the paths of one function.
 #[derive(Clone, Debug)]
 pub struct PathCounting {
-    /// The segments, as blocks ([`Counting`](super::Counting)). Paths are paths of segments.
-    pub segments: Graph,
-    /// For each segment, the block that it is a part of.
-    pub blocks: Vec<BlockId>,
     /// The back edges of the segments, ascending.
     pub back: Vec<EdgeId>,
     /// The number of paths.
@@ -141,29 +138,85 @@ impl PathCounting {
 
     /// The number of paths up to which each path has a counter of its own.
     pub const MOST_COUNTED: u64 = 1 << 12;
+}
 
-    /// Chooses the hooks of `function`.
+impl TripCounting {
+    /// The number of counters of a loop, without those before: one for each power of two.
+    pub const COUNTERS: u32 = 64;
+}
+
+/// The counters of a path or a loop.
+#[derive(Clone, Copy)]
+struct Counters {
+    first: u32,
+    paths: u64,
+    kind: CountersKind,
+}
+
+/// A function whose activations are told apart by their frame addresses.
+pub struct Followed<'a, 'd, 'c> {
+    image: &'a Image<'d>,
+    context: &'a ModuleContext<'c>,
+    function: &'a Function,
+    flow: &'a Flow,
+    graph: &'a Graph,
+    live: Liveness,
+    /// The segments, as blocks ([`Counting`](super::Counting)). Paths are paths of segments.
+    pub segments: Graph,
+    /// For each segment, the block that it is a part of.
+    pub blocks: Vec<BlockId>,
+    /// The loops of the segments.
+    loops: Loops,
+}
+
+impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
+    /// Analyzes `function`.
+    ///
+    /// # Errors
+    /// Its activations cannot be told apart.
+    pub fn of(
+        image: &'a Image<'d>,
+        context: &'a ModuleContext<'c>,
+        function: &'a Function,
+        (flow, graph): (&'a Flow, &'a Graph),
+    ) -> Result<Self, Pathless> {
+        if flow.is_go() {
+            return Err(Pathless::StackMoves);
+        }
+        if let Some(call) = flow.insns.iter().find(|insn| returns_twice(image, insn)) {
+            return Err(Pathless::ReturnsTwice(Svma(call.at())));
+        }
+        let (segments, blocks) = divided(flow, graph);
+        Ok(Self {
+            image,
+            context,
+            function,
+            flow,
+            graph,
+            live: Liveness::of(flow, graph),
+            loops: Loops::of(&segments),
+            segments,
+            blocks,
+        })
+    }
+
+    /// Chooses the hooks of the paths.
     ///
     /// # Errors
     /// The paths cannot be counted.
-    pub fn of(
-        image: &Image<'_>,
-        context: &ModuleContext<'_>,
-        function: &Function,
-        (flow, graph): (&Flow, &Graph),
-    ) -> Result<Self, Pathless> {
-        let place = Followed::of(image, context, function, (flow, graph))?;
-        let (segments, blocks) = divided(flow, graph);
-        let loops = Loops::of(&segments);
-        let numbering = Numbering::of(&segments, &loops, None)?;
+    pub fn paths(&self) -> Result<PathCounting, Pathless> {
+        let Self {
+            segments, loops, ..
+        } = self;
+        let numbering = Numbering::of(segments, loops, None)?;
         let paths = numbering.paths();
-        if paths > Self::MOST_PATHS {
+        if paths > PathCounting::MOST_PATHS {
             return Err(Pathless::TooMany);
         }
         let own = Counters {
             first: 0,
             paths,
-            kind: if paths > Self::MOST_COUNTED {
+            kind: if paths > PathCounting::MOST_COUNTED {
                 CountersKind::Table
             } else {
                 CountersKind::Each
@@ -174,37 +227,24 @@ impl PathCounting {
             segments.edge(edge).kind != EdgeKind::Left && *action != Action::Add(0)
         });
         let actions = actions.map(|(edge, &action)| (edge, action, own));
-        let hooks = place.hooks(&segments, actions)?;
         let back = segments.edge_ids().filter(|&edge| loops.is_back(edge));
-        Ok(Self {
+        Ok(PathCounting {
+            hooks: self.hooks(actions)?,
             back: back.collect(),
-            segments,
-            blocks,
             paths,
-            hooks,
         })
     }
-}
 
-impl TripCounting {
-    /// The number of counters of a loop, without those before: one for each power of two.
-    pub const COUNTERS: u32 = 64;
-
-    /// Chooses the hooks of the loops of `function`. Loops that control enters elsewhere than at
-    /// their headers have none, except if that is an arrival from outside, as at a landing pad: it
-    /// continues the trip.
+    /// Chooses the hooks of the loops. Loops that control enters elsewhere than at their headers
+    /// have none, except if that is an arrival from outside, as at a landing pad: it continues the
+    /// trip.
     ///
     /// # Errors
     /// The trips cannot be counted.
-    pub fn of(
-        image: &Image<'_>,
-        context: &ModuleContext<'_>,
-        function: &Function,
-        (flow, graph): (&Flow, &Graph),
-    ) -> Result<Self, Pathless> {
-        let place = Followed::of(image, context, function, (flow, graph))?;
-        let (segments, blocks) = divided(flow, graph);
-        let loops = Loops::of(&segments);
+    pub fn trips(&self) -> Result<TripCounting, Pathless> {
+        let Self {
+            segments, loops, ..
+        } = self;
         let is_in = |of: usize, node: Node| {
             let block = node.block();
             block.is_some_and(|block| loops.contains(LoopId(of as u32), block))
@@ -221,7 +261,7 @@ impl TripCounting {
             if is_entered_once {
                 let number = counted.len() as u32;
                 let own = Counters {
-                    first: number * (PathRow::BEFORE + Self::COUNTERS),
+                    first: number * (PathRow::BEFORE + TripCounting::COUNTERS),
                     paths: u64::MAX,
                     kind: CountersKind::Histogram,
                 };
@@ -247,53 +287,11 @@ impl TripCounting {
                 }
             }
         }
-        let hooks = place.hooks(&segments, actions.into_iter())?;
-        let header = |of: usize| blocks[loops.loops()[of].header.index()];
+        let header = |of: usize| self.blocks[loops.loops()[of].header.index()];
         let counters = counted.iter().map(|&(of, own)| (header(of), own.first));
-        Ok(Self {
+        Ok(TripCounting {
+            hooks: self.hooks(actions.into_iter())?,
             counters: counters.collect(),
-            hooks,
-        })
-    }
-}
-
-/// The counters of a path or a loop.
-#[derive(Clone, Copy)]
-struct Counters {
-    first: u32,
-    paths: u64,
-    kind: CountersKind,
-}
-
-/// A function whose activations are told apart by their frame addresses.
-struct Followed<'a, 'd, 'c> {
-    image: &'a Image<'d>,
-    context: &'a ModuleContext<'c>,
-    function: &'a Function,
-    flow: &'a Flow,
-    graph: &'a Graph,
-}
-
-impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
-    /// Fails if the activations of the function cannot be told apart.
-    fn of(
-        image: &'a Image<'d>,
-        context: &'a ModuleContext<'c>,
-        function: &'a Function,
-        (flow, graph): (&'a Flow, &'a Graph),
-    ) -> Result<Self, Pathless> {
-        if flow.is_go() {
-            return Err(Pathless::StackMoves);
-        }
-        if let Some(call) = flow.insns.iter().find(|insn| returns_twice(image, insn)) {
-            return Err(Pathless::ReturnsTwice(Svma(call.at())));
-        }
-        Ok(Self {
-            image,
-            context,
-            function,
-            flow,
-            graph,
         })
     }
 
@@ -301,10 +299,15 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
     /// instruction, those of arrivals come before those of departures.
     fn hooks(
         &self,
-        segments: &Graph,
         actions: impl Iterator<Item = (EdgeId, Action, Counters)>,
     ) -> Result<Vec<(Svma, PathStep)>, Pathless> {
-        let Self { flow, graph, .. } = *self;
+        let Self {
+            flow,
+            graph,
+            live,
+            segments,
+            ..
+        } = self;
         let placed = actions.map(|(edge, action, own)| {
             let (place, transfer) = placed(segments, edge)?;
             Ok((edge, place, transfer, action, own))
@@ -316,7 +319,6 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
         });
         let at: Vec<Svma> = placed.iter().map(|(_, place, ..)| place.at()).collect();
         let frames = frames_before(self.image, self.context, self.function, &at);
-        let live = Liveness::of(flow, graph);
         let free = |place: Place, edge: EdgeId| match place {
             Place::Start(_, at) | Place::End(_, at) => live.free_before(flow, graph, at),
             // The hook runs between the branch and its target.

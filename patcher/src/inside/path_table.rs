@@ -130,7 +130,7 @@ impl PathTable {
         &self.steps
     }
 
-    /// The path with the number `number` . `None` if there are not so many paths.
+    /// The path with the number `number`. `None` if there are not so many paths.
     pub fn decode(&self, number: u64) -> Option<Path> {
         if number >= self.paths {
             return None;

@@ -6,8 +6,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::inside::{WIDTH, offset_in};
 use super::table::Table;
-use super::{Report, human, more};
-use crate::profile::{Inside, PathEnd, PathStart, Profile, TakenPath, position, printable};
+use super::{Report, human};
+use crate::profile::{Inside, PathEnd, PathStart, Profile, TakenPath, position};
 
 /// The number of places at each end of a path that is shortened.
 const KEPT: usize = 2;
@@ -35,13 +35,7 @@ impl Report<'_> {
             };
             table.row(cells, name);
         }
-        if let hidden @ 1.. = hottest.len() - shown.len() {
-            table.text(format!(
-                "{}, not shown; {}",
-                more(hidden, "path"),
-                self.options.all_by
-            ));
-        }
+        self.rest(&mut table, hottest.len() - shown.len(), "path");
         table.text(remark(inside, totals.possible));
         for (count, what) in [
             (
@@ -66,12 +60,7 @@ impl Report<'_> {
 fn remark(inside: &Inside, possible: u64) -> String {
     let taken = inside.paths.len();
     let what = if possible == 1 { "path" } else { "paths" };
-    let base_name = |file: &str| {
-        file.rsplit('/')
-            .next()
-            .map(|name| printable(name).into_owned())
-    };
-    let file = file_of(inside).and_then(base_name);
+    let file = position(file_of(inside), None);
     let file = file.map_or_else(String::new, |file| format!(", lines of {file}"));
     format!("{taken} of {possible} {what} taken{file}")
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use abi::count::MOST_COUNTERS;
 use patcher::Svma;
 use patcher::inside::{self, EdgeId, Node, Path, PathTable, solve};
 
@@ -81,7 +82,10 @@ impl InsideDoc {
             && self.counted.iter().all(is_edge)
             && self.loops.iter().all(is_loop)
             && self.trips.iter().flatten().all(|&(of, _)| of < loops)
-            && self.paths.iter().flat_map(|paths| &paths.back).all(is_edge)
+            && self.paths.iter().all(|paths| {
+                let has_counters = paths.hashed || paths.paths <= MOST_COUNTERS;
+                has_counters && paths.back.iter().all(is_edge)
+            })
     }
 
     /// The table of its paths. `None` if paths are not counted.

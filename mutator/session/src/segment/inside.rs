@@ -143,18 +143,18 @@ impl Segment {
     pub fn counts(&self, first: u32, count: usize) -> Vec<u64> {
         let value = |number: u64| {
             let banks = 0..BANKS as u64;
-            let words = banks.filter_map(|bank| {
-                let index = bank * MOST_COUNTERS + number;
-                let word = self.item::<AtomicU64>(AREA_COUNTS, index, 8, 0);
-                word.map(|word| word.load(Relaxed))
-            });
+            let words = banks.map(|bank| self.counter(bank, number));
             words.fold(0, u64::wrapping_add)
         };
-        let numbers = (u64::from(first)..).take(count);
-        let is_there = |number: &u64| *number < MOST_COUNTERS;
-        numbers
-            .map(|number| if is_there(&number) { value(number) } else { 0 })
-            .collect()
+        (u64::from(first)..).take(count).map(value).collect()
+    }
+
+    /// The value of a counter in one bank. 0 if it does not exist.
+    fn counter(&self, bank: u64, number: u64) -> u64 {
+        let index = bank * MOST_COUNTERS + number;
+        let word = self.item::<AtomicU64>(AREA_COUNTS, index, 8, 0);
+        let word = word.filter(|_| number < MOST_COUNTERS);
+        word.map_or(0, |word| word.load(Relaxed))
     }
 
     /// The counts of the paths of a function.
@@ -195,18 +195,11 @@ impl Segment {
 
     /// The paths and counts in the hash tables of all banks, from counter `first` on.
     fn hashed_counts(&self, first: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let word = |bank: u64, number: u64| {
-            let index = bank * MOST_COUNTERS + number;
-            let is_there = number < MOST_COUNTERS;
-            let word = self.item::<AtomicU64>(AREA_COUNTS, index, 8, 0);
-            word.filter(|_| is_there)
-                .map_or(0, |word| word.load(Relaxed))
-        };
         let entries = (0..BANKS as u64).flat_map(|bank| (0..ENTRIES).map(move |at| (bank, at)));
         entries.filter_map(move |(bank, at)| {
             let number = u64::from(first) + 2 * at;
-            let path = word(bank, number).checked_sub(1)?;
-            Some((path, word(bank, number + 1)))
+            let path = self.counter(bank, number).checked_sub(1)?;
+            Some((path, self.counter(bank, number + 1)))
         })
     }
 

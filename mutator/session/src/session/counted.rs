@@ -5,8 +5,8 @@ use std::sync::Arc;
 use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{
-    self, BlockId, Counting, Edge, EdgeKind, Graph, Inside, LoopId, Node, Part, PathCounting,
-    PathStep, Pathless, Region, TripCounting,
+    self, BlockId, Counting, Edge, EdgeKind, Followed, Graph, Inside, LoopId, Node, Part,
+    PathCounting, PathStep, Pathless, Region, TripCounting,
 };
 use patcher::plan::{Effect, ProbePoint};
 
@@ -110,27 +110,33 @@ impl Counters {
             let edges = counting.counters.iter().map(|count| count.edge.0);
             own.document.counted = edges.collect();
         }
-        if wanted.paths {
-            let paths = PathCounting::of(
-                image.image(),
-                image.context(),
-                function,
-                (&inside.flow, &inside.graph),
-            );
-            let paths = paths.map_err(|pathless: Pathless| pathless.to_string())?;
-            own.add_paths(&paths, inside);
-        }
-        if wanted.trips {
-            let trips = TripCounting::of(
-                image.image(),
-                image.context(),
-                function,
-                (&inside.flow, &inside.graph),
-            );
-            let trips = trips.map_err(|pathless: Pathless| pathless.to_string())?;
-            own.add_trips(&trips, inside);
+        if wanted.paths || wanted.trips {
+            let followed = own.follow(image, function, inside, wanted);
+            followed.map_err(|pathless| pathless.to_string())?;
         }
         Ok(own)
+    }
+
+    /// Adds the hooks and counters of paths and loops, as wanted.
+    fn follow(
+        &mut self,
+        image: &OpenImage,
+        function: &Function,
+        inside: &Inside,
+        wanted: Wanted,
+    ) -> Result<(), Pathless> {
+        let code = (&inside.flow, &inside.graph);
+        let followed = Followed::of(image.image(), image.context(), function, code)?;
+        if wanted.paths {
+            if self.document.edges.is_empty() {
+                self.document = document(&followed.segments, &followed.blocks, inside);
+            }
+            self.add_paths(&followed.paths()?);
+        }
+        if wanted.trips {
+            self.add_trips(&followed.trips()?, inside);
+        }
+        Ok(())
     }
 
     /// Adds the hooks and counters of loops. They do not run from copies.
@@ -164,11 +170,8 @@ impl Counters {
     }
 
     /// Adds the hooks and counters of paths. The hooks of a path do not run from copies.
-    fn add_paths(&mut self, paths: &PathCounting, inside: &Inside) {
+    fn add_paths(&mut self, paths: &PathCounting) {
         self.regions.clear();
-        if self.document.edges.is_empty() {
-            self.document = document(&paths.segments, &paths.blocks, inside);
-        }
         self.document.paths = Some(PathsDoc {
             paths: paths.paths,
             hashed: paths.paths > PathCounting::MOST_COUNTED,

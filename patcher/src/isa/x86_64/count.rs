@@ -1,5 +1,7 @@
 //! A hook that counts in the calling thread's bank, as `abi::count` lays it out.
 
+use abi::arch::stack::RED_ZONE;
+
 use super::code::{Code, Goal};
 use super::patch::CodeError;
 use super::relocate::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
@@ -74,12 +76,9 @@ impl Spill {
         if self.is_empty() {
             return 0;
         }
-        RED_ZONE + 8 * self.saved.len() as i32
+        RED_ZONE as i32 + 8 * self.saved.len() as i32
     }
 }
-
-/// The bytes below the stack pointer that belong to the function (psABI 3.2.2).
-const RED_ZONE: i32 = 128;
 
 impl Code {
     /// Appends a hook that increments counter `number` in the thread's bank. `table` is the cell

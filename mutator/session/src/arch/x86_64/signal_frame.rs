@@ -157,9 +157,9 @@ impl SignalFrame {
     ///
     /// Of a copy of a frame elsewhere, only the registers count, which every copy has.
     ///
-    /// If the state of AMX is not in use, or the processor has protection keys and no AVX-512, there
-    /// is a gap before the word after the extended state. Possibly none of the other frame's marks
-    /// lies in the rest. This frame is then recognized by the words that the other one has
+    /// If the state of AMX is not in use, or the processor has protection keys and no AVX-512,
+    /// there is a gap before the word after the extended state. Possibly none of the other frame's
+    /// marks lies in the rest. This frame is then recognized by the words that the other one has
     /// overwritten ([`Self::torn`]). If its last word is intact in the other frame's gap, neither
     /// frame proves to be the later one by it, so marks in registers do not count.
     pub fn is_overwritten_by(&self, other: &Self, is_restorer: impl Fn(Avma) -> bool) -> bool {

@@ -182,15 +182,7 @@ pub(super) fn planned(name: &str, exits: bool, allowed: Allowed) -> Candidate {
 
 /// A selection of these candidates.
 pub(super) fn selection(candidates: Vec<Candidate>) -> Selection {
-    Selection {
-        allowed: Allowed::ALL,
-        candidates,
-        points: Vec::new(),
-        unmatched: Vec::new(),
-        unreadable: Vec::new(),
-        unplanned: 0,
-        remeasure: None,
-    }
+    Selection::of(candidates, Allowed::ALL)
 }
 
 /// A session of the program that counts calls, or measures wall-clock times.
