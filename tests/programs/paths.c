@@ -1,147 +1,81 @@
-/* Functions whose paths are known.
- *
- *     paths many CALLS DISTINCT    calls of `many`, on DISTINCT paths
- *     paths weave CALLS HOW        calls of `weave` in several coroutines. HOW is `alone` (one after
- *                                  the other), `woven` (each yields in the loop), or `moved` (woven,
- *                                  and each time on another thread)
- *
- * `many` prints the number of calls of each path, in ascending order. Prints `ok`. */
+/* Call paths into `work` from several threads: direct callers, recursion, mutual recursion,
+ * function pointers, static functions, and tail calls into and out of the probed function.
+ * Prints its own number of calls and a checksum; ends with status 3. */
 #include <pthread.h>
-#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <ucontext.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
+#define THREADS 4
 
-static volatile long sink[32];
+static atomic_long calls;
 
-#define FORK(bit) if (mask & 1L << bit) sink[bit]++;
+typedef long (*unary)(long);
 
-/* 8192 paths. */
-NOINLINE void many(long mask)
+NOINLINE static long finish(long x) { return x * 5 + 1; }
+
+/* Leaves by a tail call for odd arguments and by a return for even ones. */
+NOINLINE long work(long x)
 {
-    FORK(0) FORK(1) FORK(2) FORK(3) FORK(4) FORK(5) FORK(6)
-    FORK(7) FORK(8) FORK(9) FORK(10) FORK(11) FORK(12)
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    if (x & 1)
+        return finish(x + 2);
+    return x ^ 12;
 }
 
-static int by_value(const void *a, const void *b)
+/* Reaches `work` by a tail call, so its own frame is gone by then. */
+NOINLINE static long jumps_in(long x) { return work(x + 1); }
+
+NOINLINE static long big_frame(long x)
 {
-    long x = *(const long *)a, y = *(const long *)b;
-    return (x > y) - (x < y);
+    volatile char room[3000];
+    room[x & 1023] = (char)x;
+    return work(x) + room[x & 1023];
 }
 
-static int call_many(long calls, long distinct)
+NOINLINE static long twice(long x) { return work(x) + 3 * work(x + 1); }
+
+NOINLINE static long through_pointer(unary f, long x) { return f(x) - 1; }
+
+NOINLINE static long down(long n)
 {
-    static long own[8192];
-    for (long i = 0; i < calls; i++) {
-        long mask = i * i % distinct * 2749 % 8192;
-        own[mask]++;
-        many(mask);
-    }
-    qsort(own, 8192, sizeof own[0], by_value);
-    for (long i = 0; i < 8192; i++)
-        if (own[i])
-            printf("%ld ", own[i]);
-    puts("ok");
-    return 0;
+    if (n == 0)
+        return work(7) + 1;
+    return down(n - 1) + work(n);
 }
 
-enum { COROUTINES = 6, STACK = 1 << 16 };
+NOINLINE static long odd(long n);
+NOINLINE static long even(long n) { return n == 0 ? work(n) + 2 : odd(n - 1) + 1; }
+NOINLINE static long odd(long n) { return n == 0 ? work(n) - 2 : even(n - 1) + 2; }
 
-static ucontext_t scheduler, all[COROUTINES];
-static int yields, done[COROUTINES];
-static long calls;
-static volatile int current;
+static const unary table[] = {work, jumps_in, big_frame, twice, down, even};
 
-NOINLINE void yield(void)
+NOINLINE static long dispatch(long i) { return through_pointer(table[i % 6], i) + 1; }
+
+static void *thread(void *argument)
 {
-    if (yields) {
-        int own = current;
-        swapcontext(&all[own], &scheduler);
-    }
-}
-
-NOINLINE long weave(long n, long mask)
-{
-    long sum = mask;
-    for (long i = 0; i < n; i++) {
-        if (mask >> i & 1) {
-            sink[0]++;
-            yield();
-        } else if (i & 1)
-            sink[1] += sum;
-        if (sum & 1L << i)
-            yield();
-        sum ^= i * mask;
-    }
-    return sum;
-}
-
-static void run(int own)
-{
-    for (long i = 0; i < calls; i++)
-        sink[2] += weave(i % 9, i * (own + 3));
-    done[own] = 1;
-    swapcontext(&all[own], &scheduler);
-}
-
-static sem_t asked, answered;
-
-static void resume(void)
-{
-    swapcontext(&scheduler, &all[current]);
-}
-
-static void *work_for_main(void *unused)
-{
-    for (;;) {
-        sem_wait(&asked);
-        if (current < 0)
-            return unused;
-        resume();
-        sem_post(&answered);
-    }
-}
-
-static int call_weave(const char *how)
-{
-    pthread_t thread;
-    int moves = !strcmp(how, "moved");
-    volatile int left = COROUTINES;
-    yields = strcmp(how, "alone") != 0;
-    if (sem_init(&asked, 0, 0) || sem_init(&answered, 0, 0) || pthread_create(&thread, NULL, work_for_main, NULL))
-        return 2;
-    for (int i = 0; i < COROUTINES; i++) {
-        getcontext(&all[i]);
-        all[i].uc_stack.ss_sp = malloc(STACK);
-        all[i].uc_stack.ss_size = STACK;
-        all[i].uc_link = NULL;
-        makecontext(&all[i], (void (*)(void))run, 1, i);
-    }
-    for (volatile long turn = 0; left; turn++) {
-        current = turn % COROUTINES;
-        if (done[current])
-            continue;
-        if (moves && turn / 3 % 2) {
-            sem_post(&asked);
-            sem_wait(&answered);
-        } else
-            resume();
-        left -= done[current];
-    }
-    current = -1;
-    sem_post(&asked);
-    pthread_join(thread, NULL);
-    puts("ok");
-    return 0;
+    long sum = 0, start = (long)argument;
+    for (long i = start; i < start + 30; i++)
+        sum += dispatch(i) + jumps_in(i);
+    return (void *)(sum + work(start));
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 4)
-        return 2;
-    calls = atol(argv[2]);
-    return strcmp(argv[1], "many") ? call_weave(argv[3]) : call_many(calls, atol(argv[3]));
+    pthread_t threads[THREADS];
+    long sum = 0;
+    for (long i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, thread, (void *)i);
+    for (long i = 0; i < 12; i++)
+        sum += dispatch(i);
+    for (int i = 0; i < THREADS; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        sum += (long)result;
+    }
+    sum += down(40) + even(20) + odd(21);
+    for (int i = 1; i < argc; i++)
+        printf("argument %s\n", argv[i]);
+    printf("calls %ld sum %ld\n", atomic_load(&calls), sum);
+    return 3;
 }

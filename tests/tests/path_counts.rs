@@ -194,7 +194,7 @@ fn signal_handlers_are_on_paths_of_their_own() {
 /// Activations on several stacks, which also change threads, do not mix their paths.
 #[test]
 fn coroutines_do_not_mix_paths() {
-    let program = program_with("paths.c", &["-O2", "-pthread"]);
+    let program = program_with("path_counts.c", &["-O2", "-pthread"]);
     let [alone, woven, moved] = ["alone", "woven", "moved"].map(|how| {
         let found = counted(&["weave"], &[], &program, &["weave", "400", how]);
         let inside = &found["weave"];
@@ -209,7 +209,7 @@ fn coroutines_do_not_mix_paths() {
 /// A function with more paths than there are counters has a hash table.
 #[test]
 fn functions_of_many_paths_have_a_table() {
-    let program = program_with("paths.c", &["-O1", "-pthread"]);
+    let program = program_with("path_counts.c", &["-O1", "-pthread"]);
     let run = |distinct: &str| {
         let found = counted(&["many"], &[], &program, &["many", "100000", distinct]);
         let inside = found["many"].clone();
@@ -465,7 +465,7 @@ fn trips_are_those_of_single_steps() {
 /// Coroutines and threads do not mix the trips through their loops.
 #[test]
 fn coroutines_do_not_mix_trips() {
-    let program = program_with("paths.c", &["-O2", "-pthread"]);
+    let program = program_with("path_counts.c", &["-O2", "-pthread"]);
     let [alone, woven, moved] = ["alone", "woven", "moved"].map(|how| {
         let found = counted_by("--loops", &["weave"], &[], &program, &["weave", "400", how]);
         trips(&found["weave"])
