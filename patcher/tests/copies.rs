@@ -13,7 +13,7 @@ use patcher::emit::{CountCells, Emitted, Hooks};
 use patcher::flow::ModuleContext;
 use patcher::function::Function;
 use patcher::image::Image;
-use patcher::inside::{Counting, Inside, NeverReturning, Region};
+use patcher::inside::{Counting, Followed, Inside, NeverReturning, Region};
 use patcher::isa::LOWERED;
 use patcher::plan::{Allowed, Effect, Effects, Hooked, ProbePoint, Site, plan_inside};
 use patcher::{Avma, Bias};
@@ -26,8 +26,9 @@ struct Figures {
     functions: usize,
     regions: usize,
     spilled: usize,
-    counters: usize,
-    counters_that_save_flags: usize,
+    follow: usize,
+    tallies: usize,
+    tallies_that_save_flags: usize,
     refused: BTreeMap<String, usize>,
     compared: usize,
     lowered: usize,
@@ -88,39 +89,41 @@ impl Compared<'_> {
         let Ok(inside) = Inside::of(self.image, context, function, calls) else {
             return;
         };
-        let Ok(counting) = Counting::of(&inside.flow, &inside.graph) else {
-            return;
-        };
-        let regions = Region::all(self.image, context, &inside, &counting);
         self.figures.functions += 1;
-        for region in regions {
-            self.region(context, function, &counting, Arc::new(region));
+        if let Ok(counting) = Counting::of(&inside.flow, &inside.graph) {
+            let regions = Region::of_edges(self.image, context, &inside, &counting);
+            for region in regions {
+                let counters = counting.counters.iter().map(|count| count.at);
+                let counters = counters.filter(|at| region.index_of(*at).is_some());
+                // No counter of the region has another place, and none is lost.
+                assert_eq!(region.tallies.len(), counters.count());
+                self.region(context, function, Arc::new(region));
+            }
+        }
+        let code = (&inside.flow, &inside.graph);
+        let followed = Followed::of(self.image, context, function, code);
+        if let Ok(paths) = followed.and_then(|followed| followed.paths()) {
+            let own = (&paths.hooks[..], &paths.headers[..]);
+            let regions = Region::of_paths(self.image, context, &inside, own);
+            for region in regions {
+                let steps = paths.hooks.iter();
+                let steps = steps.filter(|(at, _)| region.index_of(*at).is_some());
+                assert_eq!(region.tallies.len(), steps.count());
+                self.figures.follow += 1;
+                self.region(context, function, Arc::new(region));
+            }
         }
     }
 
-    fn region(
-        &mut self,
-        context: &ModuleContext<'_>,
-        function: &Function,
-        counting: &Counting,
-        region: Arc<Region>,
-    ) {
+    fn region(&mut self, context: &ModuleContext<'_>, function: &Function, region: Arc<Region>) {
         let figures = &mut self.figures;
         figures.regions += 1;
         figures.spilled += usize::from(region.bank.is_spilled());
-        figures.counters += region.counters.len();
-        let saves_flags = region.counters.iter().filter(|(_, c)| !c.free.flags);
-        figures.counters_that_save_flags += saves_flags.count();
-        // No counter of the region has another place, and none is lost.
-        let inside = counting.counters.iter();
-        let inside: BTreeSet<u32> = inside
-            .filter(|count| region.index_of(count.at).is_some())
-            .map(|count| count.counter.number)
-            .collect();
-        let own: BTreeSet<u32> = region.counters.iter().map(|(_, c)| c.number).collect();
-        assert_eq!(inside, own);
-        let points = region.headers.iter().map(|&(at, _)| ProbePoint {
-            at,
+        figures.tallies += region.tallies.len();
+        let saves_flags = region.tallies.iter().filter(|(_, t)| !t.free().flags);
+        figures.tallies_that_save_flags += saves_flags.count();
+        let points = region.headers.iter().map(|header| ProbePoint {
+            at: header.at,
             effect: Effect::Enter(0),
         });
         let points: Vec<ProbePoint> = points.collect();
@@ -233,7 +236,10 @@ fn holds(name: &str, data: &[u8]) {
     let figures = compared.figures;
     println!("{name}: {figures:#?}");
     let refused: usize = figures.refused.values().sum();
-    assert!(figures.regions > 500, "{name} has many loops without calls");
+    assert!(
+        figures.regions > 500 && figures.follow > 200,
+        "{name} has many loops without calls"
+    );
     assert!(refused * 10 < figures.regions, "{name}");
     assert!(
         figures.compared > 10_000 && figures.lowered > 1_000,

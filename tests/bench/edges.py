@@ -1,15 +1,15 @@
-"""The cost of counting all edges of a loop, by gcov's instrumentation and by ipath."""
+"""The cost of counting all edges of a loop, by gcov's instrumentation and by ipath, and of all paths."""
 
 import os
 
 from measure import output
 
 ROUNDS = 20
-WAYS = ["plain", "gcov", "edges"]
+WAYS = ["plain", "gcov", "edges", "paths"]
 
 
 def edges(bench):
-    print("\nedges: ten loops whose edges are all counted; ns an iteration, multiples of the plain loop")
+    print("\nedges: ten loops whose edges or paths are all counted; ns an iteration, multiples of the plain loop")
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "loops.c")
     programs = {way: os.path.join(bench.scratch, f"loops-{way}") for way in ("plain", "gcov")}
     output(["gcc", "-O2", source, "-o", programs["plain"]])
@@ -34,9 +34,9 @@ def once(bench, programs, way):
     """The time of an iteration of each loop."""
     program = programs.get(way, programs["plain"])
     command = [program, str(ROUNDS)]
-    if way == "edges":
+    if way in ("edges", "paths"):
         names = ",".join(output([program, "1"]).split()[::2])
-        profile = os.path.join(bench.scratch, "edges.json")
-        command = [bench.ipath, "run", "--edges", names, "--no-tui", "--interval", "10m", "-o", profile, "--", *command]
+        profile = os.path.join(bench.scratch, f"{way}.json")
+        command = [bench.ipath, "run", f"--{way}", names, "--no-tui", "--interval", "10m", "-o", profile, "--", *command]
     lines = [line.split() for line in output(command).splitlines()]
     return {loop: float(ns) for loop, ns in lines}

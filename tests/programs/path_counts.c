@@ -4,6 +4,8 @@
  *     path_counts weave CALLS HOW        calls of `weave` in several coroutines. HOW is `alone` (one
  *                                        after the other), `woven` (each yields in the loop), or
  *                                        `moved` (woven, and each time on another thread)
+ *     path_counts deep DEPTH ROUNDS      activations of `deep` in each other, with loops before and
+ *                                        after the call
  *
  * `many` prints the number of calls of each path, in ascending order. Prints `ok`. */
 #include <pthread.h>
@@ -138,10 +140,31 @@ static int call_weave(const char *how)
     return 0;
 }
 
+NOINLINE long deep(long depth, long rounds)
+{
+    long sum = depth;
+    for (long i = 0; i < rounds + depth % 3; i++) {
+        if (sum & 1)
+            sum = sum * 3 + i;
+        else
+            sum /= 2;
+    }
+    if (depth)
+        sum += deep(depth - 1, rounds);
+    for (long i = 0; i < rounds + sum % 2; i++)
+        if (sum >> i & 1)
+            sink[i & 31]++;
+    return sum & 0xffff;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
         return 2;
     calls = atol(argv[2]);
+    if (!strcmp(argv[1], "deep")) {
+        printf("%ld\n", deep(calls, atol(argv[3])));
+        return 0;
+    }
     return strcmp(argv[1], "many") ? call_weave(argv[3]) : call_many(calls, atol(argv[3]));
 }

@@ -1,4 +1,4 @@
-//! Loops that run from copies while their edges are counted: threads enter and leave the copies at
+//! Loops that run from copies while their edges or paths are counted: threads enter and leave the copies at
 //! any time, and compute what they would.
 
 use ipath_tests::command::Run;
@@ -14,12 +14,20 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const LOOPS: [&str; 6] = ["few", "red_zone", "frame", "many", "flags", "reals"];
+/// What is counted.
+const COUNTED: [&str; 2] = ["--edges", "--paths"];
 const OPTIMIZED: [&str; 3] = ["-O1", "-O2", "-O3"];
 
 fn number(value: &Value) -> u64 {
     value
         .as_u64()
         .unwrap_or_else(|| panic!("a number: {value}"))
+}
+
+fn variants() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPTIMIZED
+        .into_iter()
+        .flat_map(|optimized| COUNTED.map(|counted| (optimized, counted)))
 }
 
 fn start(optimized: &str) -> Target {
@@ -32,20 +40,18 @@ fn start(optimized: &str) -> Target {
 /// the threads run in the copies, and leave them although the loops do not end.
 #[test]
 fn threads_enter_and_leave_copies() {
-    for optimized in OPTIMIZED {
+    for (optimized, counted) in variants() {
         let target = start(optimized);
         let before = ProcessState::between(target.pid(), Signal::SIGUSR2);
         let pid = target.pid().to_string();
         let all = LOOPS.join(",");
         for _ in 0..3 {
-            let attach = ["attach", &pid, "--edges", &all, "-f", "tick"];
+            let attach = ["attach", &pid, counted, &all, "-f", "tick"];
             let keep = ["--keep", "--no-tui", "--duration", "50ms"];
             Run::ipath(attach).args(keep).run().expect(0);
             for name in LOOPS {
-                Run::ipath(["remove", &pid, "--edges", name])
-                    .run()
-                    .expect(0);
-                Run::ipath(["add", &pid, "--edges", name]).run().expect(0);
+                Run::ipath(["remove", &pid, counted, name]).run().expect(0);
+                Run::ipath(["add", &pid, counted, name]).run().expect(0);
             }
             let since = Instant::now();
             Run::ipath(["detach", &pid]).run().expect(0);
@@ -64,12 +70,12 @@ fn threads_enter_and_leave_copies() {
 /// its original address.
 #[test]
 fn handlers_see_the_original_code() {
-    for optimized in OPTIMIZED {
+    for (optimized, counted) in variants() {
         let target = start(optimized);
         let pid = target.pid().to_string();
         let scratch = Scratch::new("copied-loops");
         let file = scratch.file("p.json");
-        let places = ["--edges", &LOOPS.join(","), "-f", "tick"];
+        let places = [counted, &LOOPS.join(","), "-f", "tick"];
         Run::ipath(["attach", &pid, "--no-tui", "--duration", "500ms", "-o"])
             .arg(&file)
             .args(places)
@@ -100,7 +106,10 @@ fn handlers_see_the_original_code() {
                 stack.any(|frame| frame.function.as_deref() == Some(name))
             };
             let interrupted = calls(&mut ticks.iter().filter(is_on));
-            assert!(interrupted > 0, "{optimized}: {name} was interrupted");
+            assert!(
+                interrupted > 0,
+                "{optimized}, {counted}: {name} was interrupted"
+            );
         }
         target.finish("ok");
     }
@@ -109,22 +118,24 @@ fn handlers_see_the_original_code() {
 /// The command is killed at any time. The next one takes the counters out.
 #[test]
 fn threads_leave_copies_after_a_kill() {
-    let target = start("-O2");
-    let before = ProcessState::between(target.pid(), Signal::SIGUSR2);
-    let pid = target.pid().to_string();
-    let all = LOOPS.join(",");
-    for late in 0..12 {
-        let mut command = Command::new(ipath());
-        command.args(["attach", &pid, "--no-tui", "--edges", &all]);
-        let mut attaching = Target::spawn(command);
-        std::thread::sleep(Duration::from_millis(40 * late));
-        attaching.signal(Signal::SIGKILL);
-        attaching.wait(LIMIT);
-        let left = ProcessState::session_in(target.pid());
-        if !left.is_empty() {
-            Run::ipath(["detach", &pid]).run().expect(0);
+    for counted in COUNTED {
+        let target = start("-O2");
+        let before = ProcessState::between(target.pid(), Signal::SIGUSR2);
+        let pid = target.pid().to_string();
+        let all = LOOPS.join(",");
+        for late in 0..12 {
+            let mut command = Command::new(ipath());
+            command.args(["attach", &pid, "--no-tui", counted, &all]);
+            let mut attaching = Target::spawn(command);
+            std::thread::sleep(Duration::from_millis(40 * late));
+            attaching.signal(Signal::SIGKILL);
+            attaching.wait(LIMIT);
+            let left = ProcessState::session_in(target.pid());
+            if !left.is_empty() {
+                Run::ipath(["detach", &pid]).run().expect(0);
+            }
         }
+        before.assert_unchanged(target.pid());
+        target.finish("ok");
     }
-    before.assert_unchanged(target.pid());
-    target.finish("ok");
 }

@@ -206,6 +206,16 @@ fn coroutines_do_not_mix_paths() {
     assert!(alone.len() > 8, "{alone:?}");
 }
 
+/// Many activations are on a path at the same time, so that some do not have the slot that is tried
+/// first.
+#[test]
+fn paths_of_many_activations_do_not_mix() {
+    for flags in ["-O1", "-O2", "-Os"] {
+        let program = program_with("path_counts.c", &[flags, "-pthread"]);
+        equal(&["deep"], &[], &program, &["deep", "700", "9"]);
+    }
+}
+
 /// A function with more paths than there are counters has a hash table.
 #[test]
 fn functions_of_many_paths_have_a_table() {

@@ -1,15 +1,17 @@
 //! Copies of regions in a trampoline.
 //!
 //! Each region has two copies. The first one keeps the thread's bank in a register, and each count
-//! is one increment. The second one is for threads without a bank of their own; its counts call the
-//! stub. No instruction leads from one copy to the other.
+//! is one increment. The second one is for threads without a bank of their own, and for activations
+//! whose path is not known; its counts are those of hooks. If paths are followed, jumps to the
+//! header in the second copy try the way into the first one again, because the path may be known
+//! by then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::addr::{Avma, Svma};
-use crate::inside::{Counter, Region, Transfer};
-use crate::isa::{Displaced, Goal};
+use crate::inside::{Region, Tally, Transfer};
+use crate::isa::{Displaced, Goal, PathEntry};
 
 use super::terms::{BankedPc, CountCells, EmitError, Labels, PcPair};
 use super::trampoline::Builder;
@@ -26,8 +28,16 @@ enum Mode {
 /// A conditional jump that is counted if it is taken, or that leaves the region.
 struct Taken {
     label: usize,
-    counters: Vec<Counter>,
+    tallies: Vec<Tally>,
     target: Svma,
+}
+
+/// The labels of the copies of instructions, in the order of the instructions.
+#[derive(Clone, Copy)]
+struct Ways<'a> {
+    own: &'a [usize],
+    /// Where jumps lead.
+    jumps: &'a [usize],
 }
 
 impl Builder<'_> {
@@ -53,13 +63,19 @@ impl Builder<'_> {
             shared: labels(),
         });
         let (banked, shared) = (labels.banked[index], labels.shared[index]);
-        let free = region.headers.iter().find(|(at, _)| *at == header);
-        let free = free.map_or_else(Default::default, |(_, free)| (free.registers, free.flags));
+        let of = region.headers.iter().find(|of| of.at == header);
+        let of = of.ok_or(missing)?;
+        let free = (of.free.registers, of.free.flags);
+        let base = self.site.counters_from;
+        let path: Option<PathEntry> = of.entry(base, cells.slots);
         if let Some(table) = cells.table {
-            self.out.enter(region.bank, free, table, banked)?;
+            self.out.enter(region.bank, free, (table, path), banked)?;
             // The stub makes the thread the owner of a bank that has none.
             self.out.hook(cells.claim, cells.stub, true)?;
-            self.out.enter(region.bank, free, table, banked)?;
+            let again = self.out.label();
+            self.out.place(again);
+            self.again.entry((number, index)).or_insert(again);
+            self.out.enter(region.bank, free, (table, path), banked)?;
         }
         self.out.jump(Goal::Label(shared));
         Ok(())
@@ -76,15 +92,25 @@ impl Builder<'_> {
                     continue;
                 };
                 if cells.table.is_some() {
-                    self.region(&region, Mode::Banked, &labels.banked)?;
+                    let (own, jumps) = (&labels.banked, &labels.banked);
+                    self.region(&region, Mode::Banked, Ways { own, jumps })?;
                 }
-                self.region(&region, Mode::Shared(cells), &labels.shared)?;
+                let mut jumps = labels.shared.clone();
+                for (index, label) in jumps.iter_mut().enumerate() {
+                    let again = self.again.get(&(number, index));
+                    *label = *again.filter(|_| region.follows()).unwrap_or(label);
+                }
+                let ways = Ways {
+                    own: &labels.shared,
+                    jumps: &jumps,
+                };
+                self.region(&region, Mode::Shared(cells), ways)?;
             }
         }
         Ok(())
     }
 
-    fn region(&mut self, region: &Region, mode: Mode, labels: &[usize]) -> Result<(), EmitError> {
+    fn region(&mut self, region: &Region, mode: Mode, ways: Ways<'_>) -> Result<(), EmitError> {
         let taken = self.taken_sides(region);
         let mut waiting: Vec<&Taken> = taken.values().collect();
         let mut falls_in = false;
@@ -93,38 +119,41 @@ impl Builder<'_> {
         self.out.align_loop(first);
         for (index, insn) in region.insns.iter().enumerate() {
             let displaced = &insn.displaced;
+            let is_elsewhere = ways.jumps[index] != ways.own[index];
             // The counts of the jumps to this instruction precede it if nothing else runs there.
-            if !falls_in {
+            if falls_in && is_elsewhere {
+                self.go_on(region, mode, displaced.at, ways)?;
+            } else if !falls_in {
                 let (mut here, others): (Vec<_>, Vec<_>) = waiting
                     .into_iter()
                     .partition(|side| side.target == displaced.at);
                 waiting = others;
-                let last = here.pop();
+                let last = if is_elsewhere { None } else { here.pop() };
                 for side in here {
-                    self.taken_side(region, mode, side, labels, false)?;
+                    self.taken_side(region, mode, side, ways, false)?;
                 }
                 if let Some(side) = last {
-                    self.taken_side(region, mode, side, labels, true)?;
+                    self.taken_side(region, mode, side, ways, true)?;
                 }
             }
-            self.out.place(labels[index]);
-            for counter in region.counters_at(displaced.at, Transfer::Reached) {
-                self.count_in_copy(region, mode, counter, displaced.at)?;
+            self.out.place(ways.own[index]);
+            for tally in region.tallies_at(displaced.at, Transfer::Reached) {
+                self.count_in_copy(region, mode, tally, displaced.at)?;
             }
             self.pair_in(region, mode, displaced.at);
-            self.moved(region, mode, index, &taken, labels)?;
-            for counter in region.counters_at(displaced.at, Transfer::NotTaken) {
-                self.count_in_copy(region, mode, counter, displaced.end())?;
+            self.moved(region, mode, index, &taken, ways)?;
+            for tally in region.tallies_at(displaced.at, Transfer::NotTaken) {
+                self.count_in_copy(region, mode, tally, displaced.end())?;
             }
             let next = displaced.end();
             let follows = region.insns.get(index + 1);
             falls_in = displaced.falls_through() && follows.is_some_and(|n| n.displaced.at == next);
             if displaced.falls_through() && !falls_in {
-                self.go_on(region, mode, next, labels)?;
+                self.go_on(region, mode, next, ways)?;
             }
         }
         for side in waiting {
-            self.taken_side(region, mode, side, labels, false)?;
+            self.taken_side(region, mode, side, ways, false)?;
         }
         Ok(())
     }
@@ -136,17 +165,17 @@ impl Builder<'_> {
         let jumps = jumps.filter(|(_, insn)| insn.displaced.is_conditional());
         let sides = jumps.filter_map(|(index, insn)| {
             let target = insn.displaced.jump_target()?;
-            let counters = region.counters_at(insn.displaced.at, Transfer::Taken);
-            let counters: Vec<Counter> = counters.collect();
-            let is_plain = counters.is_empty() && region.index_of(target).is_some();
-            (!is_plain).then_some((index, counters, target))
+            let tallies = region.tallies_at(insn.displaced.at, Transfer::Taken);
+            let tallies: Vec<Tally> = tallies.collect();
+            let is_plain = tallies.is_empty() && region.index_of(target).is_some();
+            (!is_plain).then_some((index, tallies, target))
         });
         let sides: Vec<_> = sides.collect();
-        let with_label = sides.into_iter().map(|(index, counters, target)| {
+        let with_label = sides.into_iter().map(|(index, tallies, target)| {
             let label = self.out.label();
             let side = Taken {
                 label,
-                counters,
+                tallies,
                 target,
             };
             (index, side)
@@ -161,17 +190,17 @@ impl Builder<'_> {
         region: &Region,
         mode: Mode,
         side: &Taken,
-        labels: &[usize],
+        ways: Ways<'_>,
         follows: bool,
     ) -> Result<(), EmitError> {
         self.out.place(side.label);
-        for &counter in &side.counters {
-            self.count_in_copy(region, mode, counter, side.target)?;
+        for &tally in &side.tallies {
+            self.count_in_copy(region, mode, tally, side.target)?;
         }
         if follows {
             Ok(())
         } else {
-            self.go_on(region, mode, side.target, labels)
+            self.go_on(region, mode, side.target, ways)
         }
     }
 
@@ -182,7 +211,7 @@ impl Builder<'_> {
         mode: Mode,
         index: usize,
         taken: &BTreeMap<usize, Taken>,
-        labels: &[usize],
+        ways: Ways<'_>,
     ) -> Result<(), EmitError> {
         let insn = &region.insns[index];
         let displaced: &Displaced = &insn.displaced;
@@ -195,9 +224,9 @@ impl Builder<'_> {
             return Ok(());
         };
         if !displaced.is_conditional() {
-            return self.go_on(region, mode, target, labels);
+            return self.go_on(region, mode, target, ways);
         }
-        let inside = || region.index_of(target).map(|index| labels[index]);
+        let inside = || region.index_of(target).map(|index| ways.jumps[index]);
         let label = taken.get(&index).map(|side| side.label).or_else(inside);
         let label = label.ok_or(EmitError::NoPointStub {
             at: self.bias.to_avma(displaced.at),
@@ -213,20 +242,24 @@ impl Builder<'_> {
         region: &Region,
         mode: Mode,
         target: Svma,
-        labels: &[usize],
+        ways: Ways<'_>,
     ) -> Result<(), EmitError> {
         if let Some(index) = region.index_of(target) {
             self.pair_in(region, mode, target);
-            self.out.jump(Goal::Label(labels[index]));
+            self.out.jump(Goal::Label(ways.jumps[index]));
             return Ok(());
         }
         if matches!(mode, Mode::Banked) {
-            let ways = self.out.leave(region.bank);
+            let left = self.out.leave(region.bank);
             let last = self.banked.last().map(|last| last.pcs.trampoline);
-            let unpaired = ways.into_iter().filter(|&at| Some(at) != last);
+            let unpaired = left.plain.into_iter().filter(|&at| Some(at) != last);
             let pairs = unpaired.map(|at| self.banked_pc(region, target, at));
             let pairs: Vec<BankedPc> = pairs.collect();
             self.banked.extend(pairs);
+            let others = left.others.into_iter();
+            let others = others.map(|at| self.banked_pc(region, target, at));
+            let others: Vec<BankedPc> = others.collect();
+            self.walked.extend(others);
         }
         let goal = self.goal(target, None);
         let here = self.out.here();
@@ -238,26 +271,39 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Emits a count. A thread before it is about to go on at `next`.
+    /// Emits a count or a step of a path. A thread before it is about to go on at `next`.
     fn count_in_copy(
         &mut self,
         region: &Region,
         mode: Mode,
-        counter: Counter,
+        tally: Tally,
         next: Svma,
     ) -> Result<(), EmitError> {
         self.pair_in(region, mode, next);
-        let number = self.site.counters_from + counter.number;
-        match mode {
-            Mode::Banked => {
-                let free = counter.free.flags;
-                let inner = self.out.count_in(region.bank, number, free).into_iter();
-                let inner = inner.map(|at| self.banked_pc(region, next, at));
-                let inner: Vec<BankedPc> = inner.collect();
-                self.walked.extend(inner);
+        let base = self.site.counters_from;
+        let free = tally.free().flags;
+        let inner = match (mode, tally) {
+            (Mode::Banked, Tally::Count(counter)) => {
+                let number = base + counter.number;
+                self.out.count_in(region.bank, number, free)
             }
-            Mode::Shared(cells) => self.out.hook(number, cells.stub, true)?,
-        }
+            (Mode::Banked, Tally::Path(mut step)) => {
+                step.first += base;
+                self.out.follow_in(region.bank, &step.row(), free)
+            }
+            (Mode::Shared(cells), Tally::Count(counter)) => {
+                let number = base + counter.number;
+                return Ok(self.out.hook(number, cells.stub, true)?);
+            }
+            (Mode::Shared(cells), Tally::Path(mut step)) => {
+                step.first += base;
+                return self.path(step, cells);
+            }
+        };
+        let inner = inner.into_iter();
+        let inner = inner.map(|at| self.banked_pc(region, next, at));
+        let inner: Vec<BankedPc> = inner.collect();
+        self.walked.extend(inner);
         Ok(())
     }
 

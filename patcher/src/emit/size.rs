@@ -1,9 +1,9 @@
 //! Upper bounds of the sizes of trampolines.
 
-use crate::inside::Region;
+use crate::inside::{Region, Tally};
 use crate::isa::{
-    COUNT, COUNT_IN, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE, LOOP_ALIGNMENT,
-    PATH_HOOK,
+    COUNT, COUNT_IN, Displaced, ENTER, FOLLOW_IN, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE,
+    LOOP_ALIGNMENT, PATH_HOOK,
 };
 use crate::plan::{Effect, ProbePoint, Site};
 
@@ -53,18 +53,25 @@ fn copies_len(region: &Region) -> usize {
         insn.displaced.max_len() + GROWS + 2 * (LONG + LEAVE)
     });
     let insns = insns.sum::<usize>() + LOOP_ALIGNMENT;
-    let counters = region.counters.len();
-    2 * insns + counters * (COUNT_IN + HOOK_AT_POINT)
+    let headers = region.headers.len() * LONG;
+    let counts = region.tallies.iter().map(|(_, tally)| match tally {
+        Tally::Count(_) => COUNT_IN + HOOK_AT_POINT,
+        Tally::Path(_) => FOLLOW_IN + PATH_HOOK,
+    });
+    2 * insns + headers + counts.sum::<usize>()
 }
 
-/// The maximum number of instructions of a count.
-const COUNTS: usize = 7;
+/// The maximum number of instructions of a count or of a step of a path.
+const COUNTS: usize = 9;
+/// The maximum number of instructions of a way out, with the jump.
+const LEAVES: usize = 10;
 
 /// An upper bound of the number of program counters with an original in the copies
 /// of `region`.
 fn copied_pcs(region: &Region) -> usize {
-    // Each may have two ways out, of three instructions each.
-    2 * (region.insns.len() * (1 + 2 * 3) + COUNTS * region.counters.len())
+    // Each may have two ways out.
+    let insns = region.insns.len() * (1 + 2 * LEAVES) + region.headers.len();
+    2 * (insns + COUNTS * region.tallies.len())
 }
 
 /// An upper bound of the length of the way into a copy, in bytes.

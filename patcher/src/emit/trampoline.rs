@@ -40,6 +40,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         uncounted: Vec::new(),
         path_rows: Vec::new(),
         copied: BTreeMap::new(),
+        again: BTreeMap::new(),
         banked: Vec::new(),
         walked: Vec::new(),
     };
@@ -91,6 +92,9 @@ pub(super) struct Builder<'a> {
     path_rows: Vec<(usize, PathRow)>,
     /// The labels of the copies of each region that is entered, by the region's number.
     pub(super) copied: BTreeMap<u32, Labels>,
+    /// The labels at which control may try again to enter the first copy, by the region's number
+    /// and the index of the header.
+    pub(super) again: BTreeMap<(u32, usize), usize>,
     /// Equivalent program counters in copies that have spilled the register of the bank.
     pub(super) banked: Vec<BankedPc>,
     /// As `banked`, but with other registers changed.
@@ -254,7 +258,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Emits the hook of a path.
-    fn path(&mut self, step: PathStep, cells: CountCells) -> Result<(), EmitError> {
+    pub(super) fn path(&mut self, step: PathStep, cells: CountCells) -> Result<(), EmitError> {
         let (label, row) = (self.out.label(), step.row());
         self.path_rows.push((label, row));
         let free = (step.free.registers, step.free.flags);

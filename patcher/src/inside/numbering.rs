@@ -17,6 +17,8 @@ use super::weights::Weights;
 #[derive(Clone, Debug)]
 pub struct Numbering {
     table: PathTable,
+    /// For each node, what the sum over the values has more than that over the increments.
+    potentials: Vec<u64>,
     /// For each edge of the graph, the action of a transfer along it.
     actions: Vec<Action>,
 }
@@ -52,11 +54,21 @@ impl Numbering {
         let is_back = |edge| loops.is_back(edge);
         let mut numbering = Self {
             table: PathTable::of(graph.blocks().len(), graph.edges(), is_back)?,
+            potentials: Vec::new(),
             actions: Vec::new(),
         };
-        numbering.actions =
-            numbering.increments(graph, loops, &Weights::new(graph, loops, measured));
+        let weights = Weights::new(graph, loops, measured);
+        numbering.potentials = numbering.potentials(graph, &weights);
+        numbering.actions = numbering.increments(graph, loops);
         Ok(numbering)
+    }
+
+    /// What has to be added to the path sum before `node` to get the number of the path: the lowest
+    /// such number and the highest one, which the last path from `node` has. Modulo 2^64.
+    pub(super) fn to_add(&self, graph: &Graph, node: Node) -> (u64, u64) {
+        let least = self.potentials[graph.index(node)];
+        let others = self.table.paths_from(node).saturating_sub(1);
+        (least, least.wrapping_add(others))
     }
 
     /// The number of paths. The paths have the numbers from 0 up to it.
@@ -85,8 +97,8 @@ impl Numbering {
     /// to `w` on the tree. The increment of any edge from `v` to `w` is then `potential(v) +
     /// value(e) - potential(w)`. Entry and exit have the same potential, so the sum of the
     /// increments over a complete path is the sum of the values.
-    fn increments(&self, graph: &Graph, loops: &Loops, weights: &Weights<'_>) -> Vec<Action> {
-        let potential = self.potentials(graph, weights);
+    fn increments(&self, graph: &Graph, loops: &Loops) -> Vec<Action> {
+        let potential = &self.potentials;
         let mut actions = vec![Action::Add(0); graph.edges().len()];
         let mut starts = vec![0_u64; graph.nodes()];
         for (from, steps) in self.table.steps().iter().enumerate() {

@@ -4,20 +4,21 @@
 //! The sum of the path that an activation is on belongs to that activation. Hooks find it by the
 //! canonical frame address, which no two living activations have in common.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::addr::Svma;
-use crate::flow::{Base, Flow, ModuleContext, frames_before};
+use crate::flow::{Flow, ModuleContext, frames_before};
 use crate::function::Function;
 use crate::image::Image;
 use crate::isa::{Control, Insn, PathRow};
 
-use super::counter::Transfer;
 use super::counting::{NoPlace, divided, placed};
 use super::graph::{BlockId, EdgeId, EdgeKind, Graph, Node};
-use super::liveness::{Free, Liveness};
+use super::liveness::Liveness;
 use super::loops::{LoopId, Loops};
 use super::numbering::{Action, Numbering};
+use super::path_step::{CountersKind, PathHeader, PathStep};
 use super::path_table::TooManyPaths;
 use super::place::Place;
 
@@ -41,6 +42,8 @@ pub struct PathCounting {
     pub paths: u64,
     /// The hooks: the address of the instruction, and the action.
     pub hooks: Vec<(Svma, PathStep)>,
+    /// The headers of loops at which the frame is known.
+    pub headers: Vec<PathHeader>,
 }
 
 /// The hooks that count the trips of the loops of one function: how often the header is executed
@@ -52,67 +55,6 @@ pub struct TripCounting {
     pub counters: Vec<(BlockId, u32)>,
     /// The hooks: the address of the instruction, and the action.
     pub hooks: Vec<(Svma, PathStep)>,
-}
-
-/// What a hook of a path or of a loop does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PathStep {
-    /// Hooks at the same instruction run in the order of these numbers.
-    pub number: u32,
-    /// The transfers of control that run the hook.
-    pub transfer: Transfer,
-    /// The change of the path sum.
-    pub action: Action,
-    /// The registers and flags that the hook may overwrite.
-    pub free: Free,
-    /// True if the canonical frame address is relative to the frame pointer; else to the stack
-    /// pointer.
-    pub by_fp: bool,
-    /// The distance of the canonical frame address from that register, in bytes.
-    pub cfa: i32,
-    /// The number of the function's first counter.
-    pub first: u32,
-    /// The number of paths.
-    pub paths: u64,
-    /// The counters of the numbers.
-    pub counters: CountersKind,
-}
-
-/// How the number of a path, or of the trips of a loop, is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CountersKind {
-    /// Each number has a counter.
-    Each,
-    /// The counters are a hash table.
-    Table,
-    /// Each power of two has a counter, for the numbers from it to the next one.
-    Histogram,
-}
-
-impl PathStep {
-    /// The row for the stub.
-    pub(crate) fn row(&self) -> PathRow {
-        let (kind, add, start) = match self.action {
-            Action::Start(start) => (PathRow::BEGINS, 0, start),
-            Action::Add(add) => (PathRow::ADDS, add, 0),
-            Action::End(add) => (PathRow::ENDS, add, 0),
-            Action::Restart { end, start } => (PathRow::RESTARTS, end, start),
-        };
-        PathRow {
-            kind,
-            by_fp: self.by_fp,
-            counters: match self.counters {
-                CountersKind::Each => PathRow::EACH,
-                CountersKind::Table => PathRow::TABLE,
-                CountersKind::Histogram => PathRow::HISTOGRAM,
-            },
-            key: self.cfa.wrapping_add(16 * self.first as i32),
-            first: self.first,
-            paths: self.paths,
-            add,
-            start,
-        }
-    }
 }
 
 /// A reason why the paths of a function cannot be counted.
@@ -231,8 +173,29 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
         Ok(PathCounting {
             hooks: self.hooks(actions)?,
             back: back.collect(),
+            headers: self.headers(&numbering, own),
             paths,
         })
+    }
+
+    /// The paths at the headers of loops.
+    fn headers(&self, numbering: &Numbering, own: Counters) -> Vec<PathHeader> {
+        let headers: BTreeSet<BlockId> = self.loops.loops().iter().map(|l| l.header).collect();
+        let first = |header: &BlockId| self.graph.block(self.blocks[header.index()]).first;
+        let at: Vec<Svma> = headers.iter().map(first).collect();
+        let frames = frames_before(self.image, self.context, self.function, &at);
+        let known = headers.iter().zip(&at).zip(frames);
+        let known = known.filter_map(|((&header, &at), frame)| {
+            let to_add = numbering.to_add(&self.segments, Node::Block(header));
+            Some(PathHeader {
+                at,
+                frame: frame?.into(),
+                first: own.first,
+                paths: own.paths,
+                to_add,
+            })
+        });
+        known.collect()
     }
 
     /// Chooses the hooks of the loops. Loops that control enters elsewhere than at their headers
@@ -337,8 +300,7 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
                 transfer,
                 action,
                 free: free(place, edge),
-                by_fp: frame.base == Base::FramePointer,
-                cfa: frame.frame.cfa,
+                frame: frame.into(),
                 first: own.first,
                 paths: own.paths,
                 counters: own.kind,

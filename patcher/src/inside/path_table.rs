@@ -125,6 +125,16 @@ impl PathTable {
         self.paths
     }
 
+    /// The number of paths from `node` to their ends.
+    pub(super) fn paths_from(&self, node: Node) -> u64 {
+        let (mut before, mut at) = (0, node);
+        while let Some(last) = self.steps[self.index(at)].last() {
+            before += last.value;
+            at = last.to;
+        }
+        before + u64::from(at == Node::Exit)
+    }
+
     /// For each node, its edges in ascending order of their values.
     pub(super) fn steps(&self) -> &[Vec<Step>] {
         &self.steps

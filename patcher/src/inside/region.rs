@@ -1,36 +1,49 @@
-//! Loops that run from a copy while their edges are counted.
+//! Loops that run from a copy while their edges or paths are counted.
 //!
 //! A region is an outermost loop without calls, with all loops in it. Control enters it only at its
-//! header. The copy has the counters between its instructions, so a count costs one increment. The
-//! way into the copy is patched at the header. It is also patched at the headers of the loops in
+//! header. The copy has the counters between its instructions, so a count costs one increment, and
+//! a step of a path one or two instructions more. The way into the copy is patched at the header. It is also patched at the headers of the loops in
 //! it, for threads that are in one of these loops when the patches are written.
 
 use std::collections::BTreeSet;
 
-use crate::addr::Svma;
+use crate::addr::{Avma, Svma};
 use crate::flow::ModuleContext;
 use crate::image::Image;
-use crate::isa::{self, BankRegister, Control, Displaced, Insn, Registers, SavedFlags};
+use crate::isa::{
+    self, BankRegister, Control, Displaced, Insn, PathEntry, PathRow, Registers, SavedFlags,
+};
 
-use super::counter::{Counter, Transfer};
+use super::counter::{Tally, Transfer};
 use super::counting::Counting;
 use super::function::Inside;
 use super::graph::{Block, BlockEnd, BlockId};
 use super::liveness::{Free, Liveness};
 use super::loops::LoopId;
+use super::path_step::{CountersKind, PathHeader, PathStep};
 
 /// A loop that runs from a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The instructions, by address.
     pub insns: Vec<Moved>,
-    /// The first instructions of the headers, ascending. The way into the copy may overwrite what
-    /// is free before them.
-    pub headers: Vec<(Svma, Free)>,
-    /// The counters in the region, each with the address of its instruction.
-    pub counters: Vec<(Svma, Counter)>,
+    /// The headers, ascending.
+    pub headers: Vec<Header>,
+    /// What is counted in the region, each with the address of its instruction.
+    pub tallies: Vec<(Svma, Tally)>,
     /// The register of the bank in the copy.
     pub bank: BankRegister,
+}
+
+/// The header of a loop of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The address of its first instruction.
+    pub at: Svma,
+    /// What the way into the copy may overwrite.
+    pub free: Free,
+    /// The path on which an activation may be here; `None` if paths are not followed.
+    pub path: Option<PathHeader>,
 }
 
 /// An instruction of a region.
@@ -47,12 +60,34 @@ pub struct Moved {
 const MOST_INSNS: usize = 2048;
 
 impl Region {
-    /// The regions of a function with these counters.
-    pub fn all(
+    /// The regions of a function with these counters of edges.
+    pub fn of_edges(
         image: &Image<'_>,
         context: &ModuleContext<'_>,
         inside: &Inside,
         counting: &Counting,
+    ) -> Vec<Self> {
+        let counters = counting.counters.iter();
+        let tallies = counters.map(|count| (count.at, Tally::Count(count.counter)));
+        Self::all((image, context, inside), tallies.collect(), None)
+    }
+
+    /// The regions of a function with these steps of paths. `headers` are those of loops at which
+    /// the paths are known.
+    pub fn of_paths(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        inside: &Inside,
+        (steps, headers): (&[(Svma, PathStep)], &[PathHeader]),
+    ) -> Vec<Self> {
+        let tallies = steps.iter().map(|&(at, step)| (at, Tally::Path(step)));
+        Self::all((image, context, inside), tallies.collect(), Some(headers))
+    }
+
+    fn all(
+        (image, context, inside): (&Image<'_>, &ModuleContext<'_>, &Inside),
+        tallies: Vec<(Svma, Tally)>,
+        paths: Option<&[PathHeader]>,
     ) -> Vec<Self> {
         let Inside { flow, loops, .. } = inside;
         // Go's runtime decides by the program counter where it may interrupt a goroutine.
@@ -64,7 +99,8 @@ impl Region {
             image,
             context,
             inside,
-            counting,
+            tallies,
+            paths,
             live,
         };
         let mut found: Vec<Self> = Vec::new();
@@ -92,11 +128,16 @@ impl Region {
             .ok()
     }
 
-    /// The counters of this instruction for these transfers.
-    pub fn counters_at(&self, at: Svma, transfer: Transfer) -> impl Iterator<Item = Counter> + '_ {
-        let counters = self.counters.iter();
-        let counters = counters.filter(move |(of, c)| *of == at && c.transfer == transfer);
-        counters.map(|&(_, counter)| counter)
+    /// What is counted at this instruction for these transfers, in order.
+    pub fn tallies_at(&self, at: Svma, transfer: Transfer) -> impl Iterator<Item = Tally> + '_ {
+        let all = self.tallies.iter();
+        let own = all.filter(move |(of, tally)| *of == at && tally.transfer() == transfer);
+        own.map(|&(_, tally)| tally)
+    }
+
+    /// True if paths are followed.
+    pub fn follows(&self) -> bool {
+        self.headers.iter().any(|header| header.path.is_some())
     }
 
     /// The addresses outside of the region at which control may continue, each once.
@@ -110,11 +151,38 @@ impl Region {
     }
 }
 
+impl Header {
+    /// The path for the way into the copy, if the function's counters are `base` higher. `slots` is
+    /// the cell with the address of the table of slots.
+    pub(crate) fn entry(&self, base: u32, slots: Avma) -> Option<PathEntry> {
+        let path = self.path?;
+        let key = path.frame.key(path.first + base);
+        PathEntry::new((key, slots), path.paths, path.to_add)
+    }
+}
+
+/// True if the step of a path is one that copies have: it changes the sum, or it ends a path with a
+/// counter of its own and begins another one.
+fn is_simple(tally: &Tally) -> bool {
+    let Tally::Path(step) = tally else {
+        return true;
+    };
+    let row = step.row();
+    let is_one = match row.kind {
+        PathRow::ADDS => true,
+        PathRow::RESTARTS => step.counters == CountersKind::Each,
+        _ => false,
+    };
+    is_one && row.fits()
+}
+
 struct Finder<'a, 'd> {
     image: &'a Image<'d>,
     context: &'a ModuleContext<'a>,
     inside: &'a Inside,
-    counting: &'a Counting,
+    tallies: Vec<(Svma, Tally)>,
+    /// The paths at headers of loops; `None` if no paths are followed.
+    paths: Option<&'a [PathHeader]>,
     live: Liveness,
 }
 
@@ -131,33 +199,50 @@ impl Finder<'_, '_> {
         let mut insns: Vec<Insn> = insns.cloned().collect();
         insns.sort_by_key(Insn::at);
         let is_inside = |at: Svma| insns.binary_search_by_key(&at.0, Insn::at).is_ok();
-        let counters = self.counting.counters.iter();
-        let counters = counters.filter(|count| is_inside(count.at));
-        let counters: Vec<(Svma, Counter)> = counters.map(|c| (c.at, c.counter)).collect();
+        let tallies = self.tallies.iter().filter(|(at, _)| is_inside(*at));
+        let tallies: Vec<(Svma, Tally)> = tallies.copied().collect();
         let inner = loops.loops().iter().filter(|l| {
             let header = graph.block(l.header);
             is_inside(header.first)
         });
         let free = |at: Svma| self.live.free_before(flow, graph, at);
         let headers: BTreeSet<Svma> = inner.map(|l| graph.block(l.header).first).collect();
-        let headers: Vec<(Svma, Free)> = headers.into_iter().map(|at| (at, free(at))).collect();
-        if counters.is_empty() || insns.len() * headers.len() > MOST_INSNS {
+        let headers = headers.into_iter().map(|at| self.header(at, free(at)));
+        let headers: Vec<Header> = headers.collect::<Option<_>>()?;
+        if tallies.is_empty() || insns.len() * headers.len() > MOST_INSNS {
             return None;
         }
-        let all_free = insns.iter().map(|insn| free(Svma(insn.at())).registers);
-        let all_free = all_free.reduce(Registers::and).unwrap_or_default();
-        let flags = SavedFlags {
-            at_entry: headers.iter().any(|(_, free)| !free.flags),
-            at_counts: counters.iter().any(|(_, counter)| !counter.free.flags),
+        let bank = if self.paths.is_some() {
+            let mut all = tallies.iter();
+            let all_simple = all.all(|(_, tally)| is_simple(tally));
+            BankRegister::for_paths(&insns).filter(|_| all_simple)?
+        } else {
+            let all_free = insns.iter().map(|insn| free(Svma(insn.at())).registers);
+            let all_free = all_free.reduce(Registers::and).unwrap_or_default();
+            let flags = SavedFlags {
+                at_entry: headers.iter().any(|header| !header.free.flags),
+                at_counts: tallies.iter().any(|(_, tally)| !tally.free().flags),
+            };
+            BankRegister::choose(&insns, all_free, flags)?
         };
-        let bank = BankRegister::choose(&insns, all_free, flags)?;
         let insns = insns.iter().map(|insn| self.moved(insn));
         Some(Region {
             insns: insns.collect::<Option<_>>()?,
             headers,
-            counters,
+            tallies,
             bank,
         })
+    }
+
+    /// The header at `at`. `None` if paths are followed, and that there is not known.
+    fn header(&self, at: Svma, free: Free) -> Option<Header> {
+        let path = match self.paths {
+            None => None,
+            Some(paths) => Some(*paths.iter().find(|path| path.at == at)?),
+        };
+        let header = Header { at, free, path };
+        let is_usable = path.is_none() || header.entry(0, Avma(0)).is_some();
+        is_usable.then_some(header)
     }
 
     /// True if the instructions of a block may run from a copy: they are certain, they call

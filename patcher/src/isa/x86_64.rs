@@ -23,7 +23,8 @@ mod text;
 mod uses;
 
 pub use bank::{
-    BankRegister, COUNT_IN, ENTER, GROWS, LEAVE, LOOP_ALIGNMENT, LOWERED, SavedFlags, lowered,
+    BankRegister, COUNT_IN, ENTER, FOLLOW_IN, GROWS, LEAVE, LOOP_ALIGNMENT, LOWERED, PathEntry,
+    SavedFlags, lowered,
 };
 pub use code::{Code, Goal, HOOK, HOOK_AT_POINT};
 pub use count::{COUNT, CountIn};
@@ -36,7 +37,7 @@ pub use patch::{
     BREAKPOINT, CodeError, JUMP, SHORT_JUMP, STONE, jump, punned_jump, retargeted, short_jump,
     stone,
 };
-pub use path_row::{PATH_HOOK, PathCells, PathRow};
+pub use path_row::{PATH_HOOK, PathCells, PathKey, PathRow};
 pub use patterns::*;
 pub use pun::Pun;
 pub use realigned::Places;

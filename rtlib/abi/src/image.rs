@@ -194,7 +194,7 @@ pub struct CopiedPc {
 /// Addresses in the user's half have fewer bits (Documentation/arch/x86/x86_64/5level-paging.rst).
 pub const ORIGINAL_BITS: u32 = 56;
 /// Bytes by which the stack pointer is lower in a copy that has spilled a register.
-pub const COPY_LOWERED: u64 = crate::arch::stack::RED_ZONE + 24;
+pub const COPY_LOWERED: u64 = crate::arch::stack::RED_ZONE + 48;
 
 /// Offset in bytes of the application's saved stack pointer, in the mapping of a thread's state and
 /// private stack. It is valid while the thread runs on the private stack.

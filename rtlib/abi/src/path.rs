@@ -84,12 +84,14 @@ pub struct Slot {
     pub key: AtomicU64,
     /// [`Row::first`] of its function.
     pub of: AtomicU64,
-    /// The sum of the path up to here.
+    /// The sum of the path up to here, shifted to the left by [`SUM_SHIFT`].
     pub sum: AtomicU64,
     /// Not used; zero.
     pub reserved: AtomicU64,
 }
 
+/// See [`Slot::sum`]. So it is the offset of the path's counter in bytes.
+pub const SUM_SHIFT: u32 = size_of::<u64>().trailing_zeros();
 /// The number of slots, a power of two.
 pub const SLOTS: usize = 1 << 11;
 /// The number of slots that are tried for an activation, one after the other.

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::count::{BANK_OF, BANK_SHIFT, Bank};
 use abi::path::{
-    ADDS, BEFORE, BEGINS, BEGUN, EACH, ENDS, ENTRIES, HISTOGRAM, Row, SLOTS, Slot, TRIED_ENTRIES,
-    TRIED_SLOTS, UNCOUNTED, UNKNOWN,
+    ADDS, BEFORE, BEGINS, BEGUN, EACH, ENDS, ENTRIES, HISTOGRAM, Row, SLOTS, SUM_SHIFT, Slot,
+    TRIED_ENTRIES, TRIED_SLOTS, UNCOUNTED, UNKNOWN,
 };
 
 use crate::arch::exchange;
@@ -47,10 +47,11 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
             row.paths
         }
         Some(slot) => {
-            let sum = slot.sum.load(Relaxed).wrapping_add(row.add);
+            let sum = (slot.sum.load(Relaxed) as i64 >> SUM_SHIFT) as u64;
+            let sum = sum.wrapping_add(row.add);
             match row.kind {
                 ADDS => {
-                    slot.sum.store(sum, Relaxed);
+                    slot.sum.store(sum << SUM_SHIFT, Relaxed);
                     return;
                 }
                 ENDS => {
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
                     slot.of.store(0, Relaxed);
                     slot.key.store(0, Release);
                 }
-                _ => slot.sum.store(row.start, Relaxed),
+                _ => slot.sum.store(row.start << SUM_SHIFT, Relaxed),
             }
             sum
         }
@@ -98,7 +99,7 @@ fn begin(key: u64, row: &Row) {
     };
     if let Some(slot) = slot_of(key, row).or_else(claimed) {
         slot.of.store(u64::from(row.first), Relaxed);
-        slot.sum.store(row.start, Relaxed);
+        slot.sum.store(row.start << SUM_SHIFT, Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@ use patcher::Svma;
 use patcher::inside::{self, EdgeId, Node, Path, PathTable, solve};
 
 use super::frames::Frames;
-use crate::segment::{Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, Segment};
+use crate::segment::{Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Segment};
 use ipath_profile::{
     Block, Edge, EdgeKind, Inside, Loop, PathEnd, PathStart, PathTotals, TakenPath,
 };
@@ -224,20 +224,11 @@ impl Graph {
     /// The counters are read twice. A count is a sum and difference of counters, so it is off by no
     /// more than all of them have advanced in between.
     fn look(&self, segment: &Segment) -> Inside {
-        /// The most readings for counts that do not change meanwhile.
-        const TRIES: usize = 4;
         let counted = self.doc.counted.len();
-        let mut counts = segment.counts(self.doc.first, counted);
-        let mut advance = 0;
-        for _ in 0..TRIES {
-            let again = segment.counts(self.doc.first, counted);
-            let advances = counts.iter().zip(&again).map(|(a, b)| b.wrapping_sub(*a));
-            advance = advances.fold(0, u64::saturating_add);
-            if advance == 0 {
-                break;
-            }
-            counts = again;
-        }
+        let (counts, advance) = read_twice(
+            || segment.counts(self.doc.first, counted),
+            |counts| counts.iter().copied().fold(0, u64::wrapping_add),
+        );
         let mut entry = self.entry.clone();
         let uncertain = segment.counts(self.doc.uncertain(), 1)[0];
         entry.uncertain = uncertain.saturating_add(advance);
@@ -261,7 +252,8 @@ impl Graph {
     /// `None` if paths are not counted.
     fn look_at_paths(&self, segment: &Segment, entry: &mut Inside) -> Option<Vec<i128>> {
         let table = self.paths.as_ref()?;
-        let counts = segment.path_counts(&self.doc);
+        let (counts, advance) =
+            read_twice(|| segment.path_counts(&self.doc), PathCounts::transfers);
         let mut along = vec![0_i128; self.doc.edges.len()];
         for (&number, &count) in &counts.counts {
             let Some(path) = table.decode(number) else {
@@ -280,7 +272,12 @@ impl Graph {
         });
         if self.doc.counted.is_empty() {
             // The edges of these paths are in no count.
-            let missing = [entry.unfinished(), counts.unknown, counts.uncounted];
+            let missing = [
+                entry.unfinished(),
+                counts.unknown,
+                counts.uncounted,
+                advance,
+            ];
             let sum = missing.into_iter().fold(0, u64::saturating_add);
             entry.uncertain = entry.uncertain.saturating_add(sum);
         }
@@ -345,6 +342,24 @@ impl Graph {
             of.entries = of.iterations.saturating_sub(back);
         }
     }
+}
+
+/// Reads counters until they do not change meanwhile. If they always change, returns how far the
+/// sum of all, `sum`, has advanced during the last two readings.
+fn read_twice<T>(read: impl Fn() -> T, sum: impl Fn(&T) -> u64) -> (T, u64) {
+    /// The most readings.
+    const TRIES: usize = 4;
+    let mut counts = read();
+    let mut advance = 0;
+    for _ in 0..TRIES {
+        let again = read();
+        advance = sum(&again).wrapping_sub(sum(&counts));
+        if advance == 0 {
+            break;
+        }
+        counts = again;
+    }
+    (counts, advance)
 }
 
 /// All edges of a path, with those at its start and its end.

@@ -101,6 +101,15 @@ pub struct PathCounts {
     pub uncounted: u64,
 }
 
+impl PathCounts {
+    /// The sum of all counts, modulo 2^64. It advances with each of them.
+    pub fn transfers(&self) -> u64 {
+        let others = [self.begun, self.unknown, self.uncounted];
+        let all = self.counts.values().copied().chain(others);
+        all.fold(0, u64::wrapping_add)
+    }
+}
+
 /// The kind of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EdgeDoc {

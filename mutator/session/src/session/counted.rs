@@ -6,7 +6,7 @@ use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{
     self, BlockId, Counting, Edge, EdgeKind, Followed, Graph, Inside, LoopId, Node, Part,
-    PathCounting, PathStep, Pathless, Region, TripCounting,
+    PathCounting, PathHeader, PathStep, Pathless, Region, TripCounting,
 };
 use patcher::plan::{Effect, ProbePoint};
 
@@ -131,7 +131,7 @@ impl Counters {
             if self.document.edges.is_empty() {
                 self.document = document(&followed.segments, &followed.blocks, inside);
             }
-            self.add_paths(&followed.paths()?);
+            self.add_paths(image, inside, &followed.paths()?);
         }
         if wanted.trips {
             self.add_trips(&followed.trips()?, inside);
@@ -169,15 +169,30 @@ impl Counters {
         self.hooks.extend(hooks);
     }
 
-    /// Adds the hooks and counters of paths. The hooks of a path do not run from copies.
-    fn add_paths(&mut self, paths: &PathCounting) {
-        self.regions.clear();
+    /// Adds the hooks and counters of paths. Loops run from copies if the edges are not counted.
+    fn add_paths(&mut self, image: &OpenImage, inside: &Inside, paths: &PathCounting) {
         self.document.paths = Some(PathsDoc {
             paths: paths.paths,
             hashed: paths.paths > PathCounting::MOST_COUNTED,
             back: paths.back.iter().map(|edge| edge.0).collect(),
         });
         let first = self.document.first_of_paths();
+        self.regions.clear();
+        if self.hooks.is_empty() {
+            let of = |mut header: PathHeader| {
+                header.first += first;
+                header
+            };
+            let headers: Vec<PathHeader> = paths.headers.iter().copied().map(of).collect();
+            let steps = paths.hooks.iter().map(|&(at, mut step)| {
+                step.first += first;
+                (at, step)
+            });
+            let steps: Vec<_> = steps.collect();
+            let (image, context) = (image.image(), image.context());
+            let regions = Region::of_paths(image, context, inside, (&steps, &headers));
+            self.regions = regions.into_iter().map(Arc::new).collect();
+        }
         self.add_steps(&paths.hooks, first);
     }
 }
@@ -192,8 +207,8 @@ impl Counted {
         };
         let outside = self.hooks.iter().filter(is_outside).copied();
         let enter = regions.iter().zip(0..).flat_map(|(region, number)| {
-            region.headers.iter().map(move |&(at, _)| ProbePoint {
-                at,
+            region.headers.iter().map(move |header| ProbePoint {
+                at: header.at,
                 effect: Effect::Enter(number),
             })
         });
@@ -202,7 +217,7 @@ impl Counted {
 }
 
 fn regions(image: &OpenImage, inside: &Inside, counting: &Counting) -> Vec<Arc<Region>> {
-    let regions = Region::all(image.image(), image.context(), inside, counting);
+    let regions = Region::of_edges(image.image(), image.context(), inside, counting);
     regions.into_iter().map(Arc::new).collect()
 }
 

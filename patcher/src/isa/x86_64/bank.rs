@@ -4,11 +4,17 @@
 //! The stack pointer is then lower than in the original code by [`LOWERED`] bytes:
 //!
 //! ```text
-//! rsp + 24    the red zone of the original code
+//! rsp + 48    the red zone of the original code
+//! rsp + 40    the slot of the activation, if a path is followed
+//! rsp + 32    a register for the slot, while it is looked up
+//! rsp + 24    the bank, if a path is followed
 //! rsp + 16    the register for the thread pointer, while the bank is looked up
-//! rsp + 8     rax, while it holds the flags
+//! rsp + 8     rax, while it holds the flags, or on the way out
 //! rsp         the register for the bank
 //! ```
+//!
+//! If a path is followed, the register has the address of the bank plus the sum in the slot of the
+//! activation, so the counter of the path is at a fixed distance.
 
 use iced_x86::{Encoder, InstructionInfoFactory, OpKind, Register};
 
@@ -16,6 +22,7 @@ use super::code::{Code, Goal};
 use super::count::{RAX, SCRATCH, fields};
 use super::insn::Insn;
 use super::patch::CodeError;
+use super::path_row::{PathKey, PathRow, immediate};
 use super::uses::Registers;
 use crate::addr::Avma;
 
@@ -24,6 +31,40 @@ use crate::addr::Avma;
 pub struct BankRegister {
     number: u8,
     is_spilled: bool,
+    /// True if the register follows the path.
+    follows: bool,
+}
+
+/// The path of an activation on the way into a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathEntry {
+    /// The key of the activation.
+    pub key: PathKey,
+    /// The cell with the address of the table of slots.
+    pub slots: Avma,
+    /// The lowest number that may have to be added to the sum, as an offset of a counter.
+    least: i32,
+    /// The number of sums for which each path has a counter, as an offset.
+    sums: i32,
+}
+
+impl PathEntry {
+    /// At a place where a path of `paths` may be. To get its number, between `least` and `most`
+    /// must be added to the sum, modulo 2^64. `None` if the numbers are too large.
+    pub fn new(
+        (key, slots): (PathKey, Avma),
+        paths: u64,
+        (least, most): (u64, u64),
+    ) -> Option<Self> {
+        let others = most.wrapping_sub(least);
+        let sums = paths.checked_sub(others).filter(|&sums| sums > 0)?;
+        Some(Self {
+            key,
+            slots,
+            least: immediate(least)?,
+            sums: immediate(sums)?,
+        })
+    }
 }
 
 /// Where a copy must save the flags.
@@ -39,17 +80,22 @@ pub struct SavedFlags {
 /// bank is spilled.
 pub const LOWERED: u64 = abi::image::COPY_LOWERED;
 /// The maximum length of [`Code::enter`], in bytes.
-pub const ENTER: usize = 192;
+pub const ENTER: usize = 320;
 /// The maximum length of [`Code::count_in`], in bytes.
 pub const COUNT_IN: usize = 32;
 /// The maximum length of [`Code::leave`], in bytes.
-pub const LEAVE: usize = 16;
+pub const LEAVE: usize = 56;
+/// The maximum length of [`Code::follow_in`], in bytes.
+pub const FOLLOW_IN: usize = 48;
 /// Bytes by which an instruction grows at most if its operand is relative to a lower stack pointer.
 pub const GROWS: usize = 4;
 
 const OF_BANK: u8 = 0;
 const OF_FLAGS: u8 = 8;
 const OF_THREAD: u8 = 16;
+const OF_SLOT: u8 = 32;
+const BANK: u8 = 24;
+const SLOT: u8 = 40;
 
 impl BankRegister {
     /// A register for a copy of `insns`. The registers in `free` are free before each of them.
@@ -69,6 +115,7 @@ impl BankRegister {
             return Some(Self {
                 number,
                 is_spilled: false,
+                follows: false,
             });
         }
         if !insns.iter().all(may_be_lowered) {
@@ -78,6 +125,20 @@ impl BankRegister {
         Some(Self {
             number,
             is_spilled: true,
+            follows: false,
+        })
+    }
+
+    /// A register that follows paths through a copy of `insns`. `None` as for [`Self::choose`].
+    pub fn for_paths(insns: &[Insn]) -> Option<Self> {
+        let used = used_by(insns);
+        // The way out uses rax.
+        let is_usable = |&number: &u8| used & 1 << number == 0 && number != RAX;
+        let number = SCRATCH.into_iter().find(is_usable)?;
+        insns.iter().all(may_be_lowered).then_some(Self {
+            number,
+            is_spilled: true,
+            follows: true,
         })
     }
 
@@ -143,9 +204,9 @@ pub fn lowered(insn: &Insn) -> Option<Vec<u8>> {
 }
 
 impl Code {
-    /// Appends the way into a copy. If the thread owns a bank, control continues at `inside`, with
-    /// the bank in its register. Otherwise it continues after this code, with all registers and
-    /// flags as before.
+    /// Appends the way into a copy. If the thread owns a bank, and the activation has the slot that
+    /// is tried first if a `path` is followed, control continues at `inside`, with the bank in its
+    /// register. Otherwise it continues after this code, with all registers and flags as before.
     ///
     /// It preserves all registers but that of the bank and those in `free`, and the flags unless
     /// `are_free`. `table` is the cell with the address of the table of banks. Fails if it is out
@@ -154,18 +215,20 @@ impl Code {
         &mut self,
         bank: BankRegister,
         (Registers(free), are_free): (Registers, bool),
-        table: Avma,
+        (table, path): (Avma, Option<PathEntry>),
         inside: usize,
     ) -> Result<(), CodeError> {
         let is_free = |register: u8| free & 1 << register != 0;
         let saves_flags = !are_free;
         let usable = |&r: &u8| r != bank.number && !(saves_flags && r == RAX);
-        let mut usable = SCRATCH.into_iter().filter(usable);
-        let thread = usable.clone().find(|&r| is_free(r)).or(usable.next());
-        let thread = thread.expect("a dozen registers are left");
+        let mut usable: Vec<u8> = SCRATCH.into_iter().filter(usable).collect();
+        // A dozen registers are left.
+        usable.sort_by_key(|&register| !is_free(register));
+        let (thread, slot) = (usable[0], usable[1]);
         let saved = [
             (bank.number, OF_BANK, bank.is_spilled),
             (thread, OF_THREAD, !is_free(thread)),
+            (slot, OF_SLOT, path.is_some() && !is_free(slot)),
             (RAX, OF_FLAGS, saves_flags),
         ];
         let is_lower = saved.iter().any(|&(_, _, is_saved)| is_saved);
@@ -182,6 +245,9 @@ impl Code {
         }
         let failed = self.label();
         self.look_up(thread, bank.number, table, failed)?;
+        if let Some(path) = path {
+            self.take_path(bank, (thread, slot), &path, failed)?;
+        }
         // Once with the bank, once without.
         for is_found in [true, false] {
             if !is_found {
@@ -205,6 +271,58 @@ impl Code {
         Ok(())
     }
 
+    /// Appends code that adds the sum of the path to the register of the bank, and saves what the
+    /// way out needs. It jumps to the label `failed` if the sum is not known.
+    fn take_path(
+        &mut self,
+        bank: BankRegister,
+        (sum, slot): (u8, u8),
+        path: &PathEntry,
+        failed: usize,
+    ) -> Result<(), CodeError> {
+        let lowered = (LOWERED as i32, path.slots);
+        self.find_slot(&path.key, (sum, slot), lowered, failed)?;
+        self.stack_word(0x89, bank.number, BANK);
+        self.stack_word(0x89, slot, SLOT);
+        let (prefix, modrm) = fields(true, sum, slot);
+        self.put(&[prefix, 0x8b, 0x40 | modrm, PathRow::SUM]); // mov sum, [slot + SUM]
+        let (prefix, modrm) = fields(true, sum, bank.number);
+        self.put(&[prefix, 0x01, 0xc0 | modrm]); // add bank, sum
+        let (prefix, modrm) = fields(true, 0, sum);
+        self.put(&[prefix, 0x81, 0xc0 | modrm]); // add sum, least
+        self.put(&path.least.to_le_bytes());
+        self.put(&[prefix, 0x81, 0xf8 | modrm]); // cmp sum, sums
+        self.put(&path.sums.to_le_bytes());
+        self.branch(&[0x0f, 0x83], Goal::Label(failed)); // jae: not known
+        Ok(())
+    }
+
+    /// Appends a step of the path that the register of the bank follows, as in `row`. It preserves
+    /// the flags unless `are_free`. Returns the addresses of its instructions but the first.
+    pub fn follow_in(&mut self, bank: BankRegister, row: &PathRow, are_free: bool) -> Vec<Avma> {
+        let number = bank.number;
+        if row.kind == PathRow::ADDS {
+            self.advance(number, row.add);
+            return Vec::new();
+        }
+        let counter = (row.key.first + PathRow::BEFORE).wrapping_add(row.add as u32);
+        let mut starts = self.count_in(bank, counter, are_free);
+        starts.push(self.here());
+        self.stack_word(0x8b, number, BANK);
+        if row.start != 0 {
+            starts.push(self.here());
+            self.advance(number, row.start);
+        }
+        starts
+    }
+
+    /// Appends `lea register, [register + 8 * counters]`.
+    fn advance(&mut self, register: u8, counters: u64) {
+        let (prefix, modrm) = fields(true, register, register);
+        self.put(&[prefix, 0x8d, 0x80 | modrm]);
+        self.put(&(8 * counters as i32).to_le_bytes());
+    }
+
     /// Appends an increment of counter `number` in the bank. It preserves the flags unless
     /// `are_free`; if it must, the register of the bank has to be spilled. Returns the addresses of
     /// its instructions but the first.
@@ -224,16 +342,37 @@ impl Code {
     }
 
     /// Appends the way out of a copy, without the jump: restores the register of the bank and the
-    /// stack pointer. Returns the addresses of its instructions.
-    pub fn leave(&mut self, bank: BankRegister) -> Vec<Avma> {
+    /// stack pointer, after the sum of a path has been stored in the slot.
+    pub fn leave(&mut self, bank: BankRegister) -> Left {
+        let mut left = Left::default();
         if !bank.is_spilled {
-            return Vec::new();
+            return left;
         }
-        let first = self.here();
+        left.plain.push(self.here());
+        if bank.follows {
+            self.stack_word(0x89, RAX, OF_FLAGS);
+            left.others.push(self.here());
+            self.stack_word(0x8b, RAX, BANK);
+            left.others.push(self.here());
+            self.put(&[0x48, 0xf7, 0xd0]); // not rax, which preserves the flags
+            left.others.push(self.here());
+            let (prefix, modrm) = fields(true, bank.number, 4);
+            let base = bank.number >> 3;
+            let sib = bank.number & 7;
+            self.put(&[prefix | base, 0x8d, 0x40 | modrm, sib, 1]); // lea bank, [bank + rax + 1]
+            left.others.push(self.here());
+            self.stack_word(0x8b, RAX, SLOT);
+            left.others.push(self.here());
+            let (prefix, modrm) = fields(true, bank.number, RAX);
+            self.put(&[prefix, 0x89, 0x40 | modrm, PathRow::SUM]); // mov [rax + SUM], bank
+            left.others.push(self.here());
+            self.stack_word(0x8b, RAX, OF_FLAGS);
+            left.plain.push(self.here());
+        }
         self.stack_word(0x8b, bank.number, OF_BANK);
-        let second = self.here();
+        left.plain.push(self.here());
         self.raise();
-        vec![first, second]
+        left
     }
 
     /// Appends an instruction that was made by [`lowered`].
@@ -266,6 +405,15 @@ impl Code {
         let (prefix, modrm) = fields(true, register, 4);
         self.put(&[prefix, opcode, 0x40 | modrm, 0x24, at]);
     }
+}
+
+/// The addresses of the instructions of [`Code::leave`].
+#[derive(Clone, Debug, Default)]
+pub struct Left {
+    /// Those at which all registers but that of the bank have the values of the original code.
+    pub plain: Vec<Avma>,
+    /// Those at which rax differs as well.
+    pub others: Vec<Avma>,
 }
 
 /// Copies of loops are at the same place as the loop among so many bytes, a cache line: compilers

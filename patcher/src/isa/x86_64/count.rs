@@ -165,7 +165,7 @@ impl Code {
     pub(super) fn increment(&mut self, bank: u8, number: u32) {
         let (prefix, modrm) = fields(true, 0, bank);
         self.put(&[prefix & !4, 0xff, 0x80 | modrm]);
-        self.put(&(8 * number).to_le_bytes());
+        self.put(&number.wrapping_mul(8).to_le_bytes());
     }
 
     /// Moves the status flags to ax. Returns the addresses of the instructions.

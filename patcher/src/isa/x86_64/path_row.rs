@@ -12,21 +12,28 @@ use crate::addr::Avma;
 pub struct PathRow {
     /// The kind of the action, at offset 0: `BEGINS`, `ADDS`, `ENDS` or `RESTARTS`.
     pub kind: u8,
-    /// True if the frame address is relative to the frame pointer; else to the stack pointer.
-    pub by_fp: bool,
     /// The kind of the counters: `EACH`, `TABLE` or `HISTOGRAM`.
     pub counters: u8,
-    /// The distance of the key of the activation from the register, in bytes. The key is the frame
-    /// address, and 16 times `first` more, so that the loops of one activation have different keys.
-    pub key: i32,
-    /// The number of the function's first counter.
-    pub first: u32,
+    /// The key of the activation.
+    pub key: PathKey,
     /// The number of paths.
     pub paths: u64,
     /// The number to add to the sum.
     pub add: u64,
     /// The sum of the path that begins.
     pub start: u64,
+}
+
+/// The key of an activation's slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathKey {
+    /// True if the frame address is relative to the frame pointer; else to the stack pointer.
+    pub by_fp: bool,
+    /// The distance of the key from the register, in bytes. The key is the frame address, and 16
+    /// times `first` more, so that the loops of one activation have different keys.
+    pub key: i32,
+    /// The number of the function's first counter.
+    pub first: u32,
 }
 
 impl PathRow {
@@ -54,7 +61,8 @@ impl PathRow {
 
     /// The offset of the function's number in a slot. The key is at offset 0.
     pub const OF: u8 = 8;
-    /// The offset of the sum in a slot.
+    /// The offset of the sum in a slot. It is 8 times the sum of the path: the offset of the
+    /// path's counter.
     pub const SUM: u8 = 16;
     /// The slot that is tried first for a key is the highest bits of its product with
     /// this number.
@@ -67,30 +75,49 @@ impl PathRow {
     /// The bytes of the row.
     pub fn bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        let flags = [self.kind, u8::from(self.by_fp), self.counters, 0];
+        let flags = [self.kind, u8::from(self.key.by_fp), self.counters, 0];
         bytes[..4].copy_from_slice(&flags);
-        bytes[4..8].copy_from_slice(&self.key.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.first.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.key.key.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.key.first.to_le_bytes());
         for (at, word) in [(16, self.paths), (24, self.add), (32, self.start)] {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
 
-    /// The numbers for code that does without the stub: `add` and `start`. `None` if the stub is
-    /// needed, because a number does not fit into an instruction, or because the row needs more
-    /// than a slot and a counter.
-    fn immediates(&self) -> Option<[[u8; 4]; 2]> {
-        let has_counter = self.counters == Self::EACH && i32::try_from(self.paths).is_ok();
-        if self.kind == Self::BEGINS || self.kind != Self::ADDS && !has_counter {
+    /// True if code can have the row's numbers in its instructions.
+    pub fn fits(&self) -> bool {
+        self.immediates().is_some()
+    }
+
+    /// The numbers for code that does without the stub. `None` if the stub is needed, because a
+    /// number does not fit into an instruction, or because the row needs more than a slot and a
+    /// counter.
+    fn immediates(&self) -> Option<Immediates> {
+        let counts = self.kind != Self::ADDS;
+        if self.kind == Self::BEGINS || counts && self.counters != Self::EACH {
             return None;
         }
-        let immediate = |word: u64| {
-            let word = i32::try_from(word as i64).ok()?;
-            Some(word.to_le_bytes())
-        };
-        Some([immediate(self.add)?, immediate(self.start)?])
+        let paths = if counts { self.paths } else { 0 };
+        Some(Immediates {
+            add: immediate(self.add)?,
+            start: immediate(self.start)?,
+            paths: immediate(paths)?,
+        })
     }
+}
+
+/// The numbers of a row, in bytes of counters.
+pub(super) struct Immediates {
+    pub(super) add: i32,
+    pub(super) start: i32,
+    pub(super) paths: i32,
+}
+
+/// The size of so many counters in bytes, as slots have it. `None` if an instruction has no room
+/// for it.
+pub(super) fn immediate(counters: u64) -> Option<i32> {
+    i32::try_from((counters as i64).checked_mul(8)?).ok()
 }
 
 /// The maximum length of the code that does without the stub, in bytes.
@@ -147,7 +174,7 @@ impl Code {
         &mut self,
         row: &PathRow,
         (free, are_free): (Registers, bool),
-        ([banks, slots], [add, start]): ([Avma; 2], [[u8; 4]; 2]),
+        ([banks, slots], with): ([Avma; 2], Immediates),
         slowly: impl FnOnce(&mut Self) -> Result<(), CodeError>,
     ) -> Result<(), CodeError> {
         let counts = row.kind != PathRow::ADDS;
@@ -158,18 +185,18 @@ impl Code {
         if counts {
             self.look_up(sum, spill.used[2], banks, otherwise)?;
         }
-        self.find_slot(row, (sum, slot), (spill.lowered(), slots), otherwise)?;
+        self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
         if counts {
             let bank = spill.used[2];
             let (prefix, modrm) = fields(true, sum, slot);
             self.put(&[prefix, 0x8b, 0x40 | modrm, PathRow::SUM]); // mov sum, [slot + SUM]
             let (prefix, modrm) = fields(true, 0, sum);
-            if add != [0; 4] {
+            if with.add != 0 {
                 self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // add sum, imm32
-                self.put(&add);
+                self.put(&with.add.to_le_bytes());
             }
             self.put(&[prefix & !4, 0x81, 0xf8 | modrm]); // cmp sum, paths
-            self.put(&(row.paths as u32).to_le_bytes());
+            self.put(&with.paths.to_le_bytes());
             self.branch(&[0x0f, 0x83], Goal::Label(otherwise)); // jae: not known
             let (prefix, modrm) = fields(true, 0, slot);
             if row.kind == PathRow::ENDS {
@@ -179,13 +206,13 @@ impl Code {
                 }
             } else {
                 self.put(&[prefix & !4, 0xc7, 0x40 | modrm, PathRow::SUM]); // mov [slot + SUM], start
-                self.put(&start);
+                self.put(&with.start.to_le_bytes());
             }
-            self.increment_at(bank, sum, row.first + PathRow::BEFORE);
+            self.increment_at(bank, sum, row.key.first + PathRow::BEFORE);
         } else {
             let (prefix, modrm) = fields(true, 0, slot);
             self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::SUM]); // add [slot + SUM], add
-            self.put(&add);
+            self.put(&with.add.to_le_bytes());
         }
         self.unspill(&spill);
         let over = Goal::Label(after);
@@ -200,23 +227,23 @@ impl Code {
     /// Appends code that sets `slot` to the address of the slot that is tried first. If it is not
     /// that of the activation, it jumps to the label `otherwise`. Overwrites `key` and the flags.
     /// `lowered` is how much the stack pointer is lower than the program's.
-    fn find_slot(
+    pub(super) fn find_slot(
         &mut self,
-        row: &PathRow,
+        of: &PathKey,
         (key, slot): (u8, u8),
         (lowered, slots): (i32, Avma),
         otherwise: usize,
     ) -> Result<(), CodeError> {
         const RSP: u8 = 4;
         const RBP: u8 = 5;
-        if row.by_fp {
+        if of.by_fp {
             let (prefix, modrm) = fields(true, key, RBP);
             self.put(&[prefix, 0x8d, 0x80 | modrm]); // lea key, [rbp + disp32]
-            self.put(&row.key.to_le_bytes());
+            self.put(&of.key.to_le_bytes());
         } else {
             let (prefix, modrm) = fields(true, key, RSP);
             self.put(&[prefix, 0x8d, 0x80 | modrm, 0x24]); // lea key, [rsp + disp32]
-            self.put(&(row.key + lowered).to_le_bytes());
+            self.put(&(of.key + lowered).to_le_bytes());
         }
         let (prefix, _) = fields(true, 0, slot);
         self.put(&[prefix, 0xb8 | slot & 7]); // mov slot, imm64
@@ -235,17 +262,17 @@ impl Code {
         self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
         let (prefix, modrm) = fields(false, 7, slot);
         self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::OF]); // cmp dword ptr [slot + OF], first
-        self.put(&row.first.to_le_bytes());
+        self.put(&of.first.to_le_bytes());
         self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
         Ok(())
     }
 
-    /// Appends `inc qword ptr [bank + 8 * index + 8 * number]`.
-    fn increment_at(&mut self, bank: u8, index: u8, number: u32) {
+    /// Appends `inc qword ptr [bank + offset + 8 * number]`.
+    fn increment_at(&mut self, bank: u8, offset: u8, number: u32) {
         let (prefix, _) = fields(true, 0, bank);
-        let prefix = prefix & !4 | (index >> 3) << 1;
+        let prefix = prefix & !4 | (offset >> 3) << 1;
         // The base has no special meaning with a displacement of 32 bits.
-        let sib = 3 << 6 | (index & 7) << 3 | bank & 7;
+        let sib = (offset & 7) << 3 | bank & 7;
         self.put(&[prefix, 0xff, 0x84, sib]);
         self.put(&(8 * number).to_le_bytes());
     }
