@@ -12,6 +12,7 @@ mod copy;
 mod size;
 mod terms;
 mod trampoline;
+mod versions;
 
 use crate::addr::{Avma, Bias};
 use crate::isa::{self, BREAKPOINT};

@@ -196,9 +196,9 @@ impl Compared<'_> {
             let longest = |len| self.image.bytes(original, len);
             let bytes = (1..=15).rev().find_map(longest).expect("bytes");
             let before = meaning(self.capstone, bytes, pair.original.0, 0);
-            // Jumps lead to copies. The increment of a counter precedes the copy.
+            // Jumps lead to copies. A count or a step of a path precedes the copy.
             let is_jump = before.0.starts_with('j') || before.0.starts_with("loop");
-            let is_way = ["jmp", "lea", "inc", "mov"].contains(&after.0.as_str());
+            let is_way = ["jmp", "lea", "inc", "mov", "lahf"].contains(&after.0.as_str());
             if before == after || is_jump {
                 copied.insert(original);
                 self.figures.compared += 1;

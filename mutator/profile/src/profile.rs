@@ -429,6 +429,29 @@ pub struct Frame {
     /// Functions inlined into `function` around the call, innermost first.
     #[serde(default)]
     pub inlined: Vec<InlineFrame>,
+    /// The loops around the call, innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loops: Vec<FrameLoop>,
+}
+
+/// A loop around a call site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameLoop {
+    /// The link-time address of the first instruction of its header.
+    pub header: u64,
+    /// The source file. `None` if it is not known.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// The first line. `None` if it is not known.
+    #[serde(default)]
+    pub line: Option<u32>,
+    /// The last line. `None` if it is not known.
+    #[serde(default)]
+    pub end_line: Option<u32>,
+    /// The number of functions in [`Frame::inlined`] that contain the loop, from the last one on. 0
+    /// if the loop is in the function itself.
+    #[serde(default)]
+    pub inlined: usize,
 }
 
 /// A function whose inlined copy contains the call.

@@ -543,6 +543,7 @@ impl<'p> Report<'p> {
             place: module.into_owned(),
             fold: None,
             is_own: true,
+            loops: Vec::new(),
         })
     }
 

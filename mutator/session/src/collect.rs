@@ -10,6 +10,7 @@ mod head;
 mod heads;
 mod histogram;
 mod inside;
+mod loops;
 mod measured;
 mod net;
 mod overhead;

@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::addr::{Avma, Svma};
-use crate::inside::{Region, Tally, Transfer};
-use crate::isa::{Displaced, Goal, PathEntry};
+use crate::inside::{Action, Moved, Region, Tally, Transfer};
+use crate::isa::{Code, Displaced, Goal, PathEntry, PathRow};
 
 use super::terms::{BankedPc, CountCells, EmitError, Labels, PcPair};
 use super::trampoline::Builder;
+use super::versions::{Piece, versions};
 
 /// The copy that is being emitted.
 #[derive(Clone, Copy)]
@@ -91,7 +92,9 @@ impl Builder<'_> {
                 let Some(cells) = self.hooks.counts else {
                     continue;
                 };
-                if cells.table.is_some() {
+                if cells.table.is_some() && region.follows() {
+                    self.versions(number, &region, &labels.banked)?;
+                } else if cells.table.is_some() {
                     let (own, jumps) = (&labels.banked, &labels.banked);
                     self.region(&region, Mode::Banked, Ways { own, jumps })?;
                 }
@@ -110,13 +113,81 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Emits the first copy of a region whose paths are followed. `labels` are those of the
+    /// versions that are entered.
+    fn versions(
+        &mut self,
+        number: u32,
+        region: &Region,
+        labels: &[usize],
+    ) -> Result<(), EmitError> {
+        let mode = Mode::Banked;
+        let entered = self.again.keys().filter(|(of, _)| *of == number);
+        let entered = entered.map(|&(_, index)| index).collect();
+        let mut others: BTreeMap<usize, usize> = BTreeMap::new();
+        self.align(region);
+        for piece in versions(region, &entered) {
+            let mut label = |out: &mut Code, number: usize| match labels.get(number) {
+                Some(&label) => label,
+                None => *others.entry(number).or_insert_with(|| out.label()),
+            };
+            match piece {
+                Piece::Place(number) => {
+                    let label = label(&mut self.out, number);
+                    self.out.place(label);
+                }
+                Piece::Count { step, more, next } => {
+                    self.pair_in(region, mode, next);
+                    let counter = self.site.counters_from + step.first + PathRow::BEFORE;
+                    let Action::Restart { end, .. } = step.action else {
+                        continue;
+                    };
+                    let counter = counter.wrapping_add(end as u32).wrapping_add(more as u32);
+                    let inner = self.out.count_in(region.bank, counter, step.free.flags);
+                    self.walk_in(region, inner, next);
+                }
+                Piece::Reload { next } => {
+                    self.pair_in(region, mode, next);
+                    self.out.reload(region.bank);
+                }
+                Piece::Advance { by, next } => {
+                    self.pair_in(region, mode, next);
+                    self.out.advance(region.bank, by);
+                }
+                Piece::Insn(index) => {
+                    let insn = &region.insns[index];
+                    self.pair_in(region, mode, insn.displaced.at);
+                    self.plain(region, mode, insn)?;
+                }
+                Piece::Branch(index, to) => {
+                    let displaced = &region.insns[index].displaced;
+                    self.pair_in(region, mode, displaced.at);
+                    let goal = Goal::Label(label(&mut self.out, to));
+                    self.out.displaced(displaced, self.bias, Some(goal))?;
+                }
+                Piece::Jump { to, target } => {
+                    self.pair_in(region, mode, target);
+                    let goal = Goal::Label(label(&mut self.out, to));
+                    self.out.jump(goal);
+                }
+                Piece::Leave(target) => self.leave(region, mode, target),
+            }
+        }
+        Ok(())
+    }
+
+    /// Aligns the copy of a region as the original is.
+    fn align(&mut self, region: &Region) {
+        let first = region.insns.first().map(|insn| insn.displaced.at);
+        let first = first.map_or(self.out.here(), |at| self.bias.to_avma(at));
+        self.out.align_loop(first);
+    }
+
     fn region(&mut self, region: &Region, mode: Mode, ways: Ways<'_>) -> Result<(), EmitError> {
         let taken = self.taken_sides(region);
         let mut waiting: Vec<&Taken> = taken.values().collect();
         let mut falls_in = false;
-        let first = region.insns.first().map(|insn| insn.displaced.at);
-        let first = first.map_or(self.out.here(), |at| self.bias.to_avma(at));
-        self.out.align_loop(first);
+        self.align(region);
         for (index, insn) in region.insns.iter().enumerate() {
             let displaced = &insn.displaced;
             let is_elsewhere = ways.jumps[index] != ways.own[index];
@@ -216,12 +287,7 @@ impl Builder<'_> {
         let insn = &region.insns[index];
         let displaced: &Displaced = &insn.displaced;
         let Some(target) = displaced.jump_target() else {
-            let is_lower = matches!(mode, Mode::Banked) && region.bank.is_spilled();
-            match insn.lowered.as_ref().filter(|_| is_lower) {
-                Some(lowered) => self.out.lowered(lowered),
-                None => self.out.displaced(displaced, self.bias, None)?,
-            }
-            return Ok(());
+            return self.plain(region, mode, insn);
         };
         if !displaced.is_conditional() {
             return self.go_on(region, mode, target, ways);
@@ -234,6 +300,16 @@ impl Builder<'_> {
         Ok(self
             .out
             .displaced(displaced, self.bias, Some(Goal::Label(label)))?)
+    }
+
+    /// Emits an instruction that is no jump.
+    fn plain(&mut self, region: &Region, mode: Mode, insn: &Moved) -> Result<(), EmitError> {
+        let is_lower = matches!(mode, Mode::Banked) && region.bank.is_spilled();
+        match insn.lowered.as_ref().filter(|_| is_lower) {
+            Some(lowered) => self.out.lowered(lowered),
+            None => self.out.displaced(&insn.displaced, self.bias, None)?,
+        }
+        Ok(())
     }
 
     /// Emits the way to `target`, inside or outside of the region.
@@ -249,6 +325,12 @@ impl Builder<'_> {
             self.out.jump(Goal::Label(ways.jumps[index]));
             return Ok(());
         }
+        self.leave(region, mode, target);
+        Ok(())
+    }
+
+    /// Emits the way out of the region, to `target`.
+    fn leave(&mut self, region: &Region, mode: Mode, target: Svma) {
         if matches!(mode, Mode::Banked) {
             let left = self.out.leave(region.bank);
             let last = self.banked.last().map(|last| last.pcs.trampoline);
@@ -256,10 +338,7 @@ impl Builder<'_> {
             let pairs = unpaired.map(|at| self.banked_pc(region, target, at));
             let pairs: Vec<BankedPc> = pairs.collect();
             self.banked.extend(pairs);
-            let others = left.others.into_iter();
-            let others = others.map(|at| self.banked_pc(region, target, at));
-            let others: Vec<BankedPc> = others.collect();
-            self.walked.extend(others);
+            self.walk_in(region, left.others, target);
         }
         let goal = self.goal(target, None);
         let here = self.out.here();
@@ -268,10 +347,10 @@ impl Builder<'_> {
             self.pair(target);
         }
         self.out.jump(goal);
-        Ok(())
     }
 
-    /// Emits a count or a step of a path. A thread before it is about to go on at `next`.
+    /// Emits a count, or a step of a path in the second copy. A thread before it is about to go on
+    /// at `next`.
     fn count_in_copy(
         &mut self,
         region: &Region,
@@ -281,30 +360,33 @@ impl Builder<'_> {
     ) -> Result<(), EmitError> {
         self.pair_in(region, mode, next);
         let base = self.site.counters_from;
-        let free = tally.free().flags;
-        let inner = match (mode, tally) {
+        match (mode, tally) {
             (Mode::Banked, Tally::Count(counter)) => {
                 let number = base + counter.number;
-                self.out.count_in(region.bank, number, free)
-            }
-            (Mode::Banked, Tally::Path(mut step)) => {
-                step.first += base;
-                self.out.follow_in(region.bank, &step.row(), free)
+                let inner = self.out.count_in(region.bank, number, counter.free.flags);
+                self.walk_in(region, inner, next);
             }
             (Mode::Shared(cells), Tally::Count(counter)) => {
                 let number = base + counter.number;
-                return Ok(self.out.hook(number, cells.stub, true)?);
+                self.out.hook(number, cells.stub, true)?;
             }
             (Mode::Shared(cells), Tally::Path(mut step)) => {
                 step.first += base;
-                return self.path(step, cells);
+                self.path(step, cells)?;
             }
-        };
-        let inner = inner.into_iter();
-        let inner = inner.map(|at| self.banked_pc(region, next, at));
-        let inner: Vec<BankedPc> = inner.collect();
-        self.walked.extend(inner);
+            // The first copy of a region whose paths are followed consists of versions.
+            (Mode::Banked, Tally::Path(_)) => {}
+        }
         Ok(())
+    }
+
+    /// Notes that a thread at one of these addresses is about to go on at `next`, and has other
+    /// registers.
+    fn walk_in(&mut self, region: &Region, at: Vec<Avma>, next: Svma) {
+        let at = at.into_iter();
+        let pcs = at.map(|at| self.banked_pc(region, next, at));
+        let pcs: Vec<BankedPc> = pcs.collect();
+        self.walked.extend(pcs);
     }
 
     /// Notes that a thread at the present address of the copy can continue at `original`.

@@ -2,10 +2,12 @@
 
 use crate::inside::{Region, Tally};
 use crate::isa::{
-    COUNT, COUNT_IN, Displaced, ENTER, FOLLOW_IN, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE,
+    ADVANCE, COUNT, COUNT_IN, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE,
     LOOP_ALIGNMENT, PATH_HOOK,
 };
 use crate::plan::{Effect, ProbePoint, Site};
+
+use super::versions::MOST_COPIES;
 
 /// The length in bytes of a jump to any target within 2 GiB.
 const LONG: usize = JUMP as usize;
@@ -48,30 +50,35 @@ pub fn max_copied_pcs(site: &Site) -> usize {
 
 /// An upper bound of the length of the copies of `region`, in bytes.
 fn copies_len(region: &Region) -> usize {
-    let insns = region.insns.iter().map(|insn| {
-        // It may have a taken side out of line, and a way out after it.
-        insn.displaced.max_len() + GROWS + 2 * (LONG + LEAVE)
-    });
+    // It may have a taken side out of line, and a way out after it.
+    let way = LONG + LEAVE + ADVANCE;
+    let insns = region.insns.iter();
+    let insns = insns.map(|insn| insn.displaced.max_len() + GROWS + 2 * way);
     let insns = insns.sum::<usize>() + LOOP_ALIGNMENT;
     let headers = region.headers.len() * LONG;
+    let copies = copies(region);
     let counts = region.tallies.iter().map(|(_, tally)| match tally {
         Tally::Count(_) => COUNT_IN + HOOK_AT_POINT,
-        Tally::Path(_) => FOLLOW_IN + PATH_HOOK,
+        Tally::Path(_) => (copies - 1) * (COUNT_IN + ADVANCE) + PATH_HOOK,
     });
-    2 * insns + headers + counts.sum::<usize>()
+    copies * insns + headers + counts.sum::<usize>()
+}
+
+/// An upper bound of how often each instruction is in the copies of `region`.
+fn copies(region: &Region) -> usize {
+    if region.follows() { MOST_COPIES + 1 } else { 2 }
 }
 
 /// The maximum number of instructions of a count or of a step of a path.
 const COUNTS: usize = 9;
 /// The maximum number of instructions of a way out, with the jump.
-const LEAVES: usize = 10;
+const LEAVES: usize = 11;
 
-/// An upper bound of the number of program counters with an original in the copies
-/// of `region`.
+/// An upper bound of the number of program counters with an original in the copies of `region`.
 fn copied_pcs(region: &Region) -> usize {
     // Each may have two ways out.
     let insns = region.insns.len() * (1 + 2 * LEAVES) + region.headers.len();
-    2 * (insns + COUNTS * region.tallies.len())
+    copies(region) * (insns + COUNTS * region.tallies.len())
 }
 
 /// An upper bound of the length of the way into a copy, in bytes.

@@ -23,7 +23,7 @@ mod text;
 mod uses;
 
 pub use bank::{
-    BankRegister, COUNT_IN, ENTER, FOLLOW_IN, GROWS, LEAVE, LOOP_ALIGNMENT, LOWERED, PathEntry,
+    ADVANCE, BankRegister, COUNT_IN, ENTER, GROWS, LEAVE, LOOP_ALIGNMENT, LOWERED, PathEntry,
     SavedFlags, lowered,
 };
 pub use code::{Code, Goal, HOOK, HOOK_AT_POINT};

@@ -1,7 +1,7 @@
 //! Display names of functions and call sites.
 
 use super::function::{last_component, position};
-use super::{Frame, Function, Module, Profile};
+use super::{Frame, FrameLoop, Function, Module, Profile};
 use crate::folding::{Fold, is_own};
 use ipath_base::printable::printable;
 use patcher::function::demangle;
@@ -22,6 +22,8 @@ pub struct Label {
     pub fold: Option<Fold>,
     /// True if the line is of the program's own function, as by [`is_own`].
     pub is_own: bool,
+    /// The loops of this function around the call, innermost first: `loop at solve.c:12-20`.
+    pub loops: Vec<String>,
 }
 
 impl Profile {
@@ -30,10 +32,9 @@ impl Profile {
     pub fn labels(&self, frame: &Frame) -> Vec<Label> {
         let module = frame.module.and_then(|module| self.modules.get(module));
         let file = module.map(|module| module.path.as_str());
-        let mut labels: Vec<Label> = frame
-            .inlined
-            .iter()
-            .map(|inline| {
+        let inlined = frame.inlined.iter().zip((1..=frame.inlined.len()).rev());
+        let mut labels: Vec<Label> = inlined
+            .map(|(inline, depth)| {
                 let function = inline.function.as_deref();
                 let name = function.map_or_else(|| "?".to_owned(), readable);
                 let fold = Fold::of_inlined(&name, inline.file.as_deref());
@@ -43,6 +44,7 @@ impl Profile {
                     name,
                     place: position(inline.file.as_deref(), inline.line).unwrap_or_default(),
                     inlined: true,
+                    loops: self.loops(frame, depth),
                 }
             })
             .collect();
@@ -54,8 +56,29 @@ impl Profile {
             place: position(frame.file.as_deref(), frame.line)
                 .unwrap_or_else(|| self.place_name(frame).into_owned()),
             inlined: false,
+            loops: self.loops(frame, 0),
         });
         labels
+    }
+
+    /// The loops around a call in the function that is inlined `depth` times, innermost first.
+    fn loops(&self, frame: &Frame, depth: usize) -> Vec<String> {
+        // The call may be in fewer copies than the start of its block.
+        let depth_of = |of: &FrameLoop| of.inlined.min(frame.inlined.len());
+        let own = frame.loops.iter().filter(|of| depth_of(of) == depth);
+        own.map(|of| format!("loop at {}", self.place_of(frame, of)))
+            .collect()
+    }
+
+    /// The lines of a loop (`solve.c:12-20`), or its address if they are not known.
+    fn place_of(&self, frame: &Frame, of: &FrameLoop) -> String {
+        let Some(place) = position(of.file.as_deref(), of.line) else {
+            return format!("{}+{:#x}", self.module_name(frame.module), of.header);
+        };
+        match of.end_line.filter(|&end| Some(end) > of.line) {
+            Some(end) => format!("{place}-{end}"),
+            None => place,
+        }
     }
 
     /// The demangled function of `frame`. `module+0xSTART` if it has no name, or `module+0xADDRESS`

@@ -22,6 +22,8 @@ pub struct Frame {
     pub(super) fold: Option<Fold>,
     /// True if the function is the program's own.
     pub(super) is_own: bool,
+    /// The loops of the function around the call, innermost first.
+    pub(super) loops: Vec<String>,
 }
 
 /// Appended to the name of a function that is inlined into the next.
@@ -38,6 +40,7 @@ impl Frame {
         Self {
             fold: label.fold,
             is_own: label.is_own,
+            loops: label.loops,
             name: label.name,
             suffix,
             place: label.place,
@@ -133,6 +136,7 @@ impl Table {
             place,
             fold: None,
             is_own: true,
+            loops: Vec::new(),
         }));
     }
 
@@ -147,7 +151,12 @@ impl Table {
         let folds = frames.iter().map(|f| f.fold.filter(|_| to_be_folded));
         for item in folding::fold(folds) {
             match item {
-                Item::Frame(index) => self.shared(Rc::clone(&frames[index])),
+                Item::Frame(index) => {
+                    let frame = &frames[index];
+                    self.lines
+                        .extend(frame.loops.iter().cloned().map(Line::Text));
+                    self.shared(Rc::clone(frame));
+                }
                 Item::Runtime(text) | Item::Wrappers(text) => self.text(text),
             }
         }

@@ -178,16 +178,19 @@ impl<'r> Tree<'r> {
         let mut before = lead(indent, is_part);
         let to_be_folded = !self.report.options.verbose;
         let folds = lines.iter().map(|l| l.fold.filter(|_| to_be_folded));
-        for item in folding::fold(folds) {
-            let line = match item {
+        let texts = folding::fold(folds)
+            .into_iter()
+            .flat_map(|item| match item {
                 Item::Frame(index) => {
                     let line = &lines[index];
-                    format!("{}{}  {}", self.name(line), line.suffix, line.place)
+                    let own = format!("{}{}  {}", self.name(line), line.suffix, line.place);
+                    line.loops.iter().cloned().chain([own]).collect()
                 }
-                Item::Runtime(text) => text,
+                Item::Runtime(text) => vec![text],
                 // The function into which they are inlined follows.
-                Item::Wrappers(_) => continue,
-            };
+                Item::Wrappers(_) => Vec::new(),
+            });
+        for line in texts {
             let text = format!("  {numbers}  {before}{line}");
             write!(out, "{}", text.trim_end())?;
             if numbers.trim().is_empty() {

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use patcher::Svma;
 use patcher::function::is_of_blocks;
 
+use super::loops::ImageLoops;
 use ipath_base::files::Stamp;
 use ipath_profile::Frame;
 use ipath_symbols::images::{ImageId, OpenImage};
@@ -36,6 +37,7 @@ struct ImageLines {
     image: Weak<OpenImage>,
     /// `None` for a file without any.
     lines: Option<FileLines>,
+    loops: ImageLoops,
 }
 
 fn described() -> MutexGuard<'static, Described> {
@@ -74,7 +76,9 @@ pub(super) fn frame(
         known.frames.clear();
     }
     let _step = Step::begin(format!("reading the debug information of {path}"));
-    let mut frame = describe(image, at, known.lines_of(image, path));
+    let (lines, loops) = known.lines_of(image, path);
+    let mut frame = describe(image, at, lines);
+    frame.loops = loops.around(image, at, lines);
     // The file may have changed during the read.
     if !image.is_intact() || image.bytes().is_cut() {
         return None;
@@ -83,6 +87,7 @@ pub(super) fn frame(
         frame.file = None;
         frame.line = None;
         frame.inlined.clear();
+        frame.loops.clear();
     }
     known.frames.insert((id, at), frame.clone());
     Some(frame)
@@ -112,8 +117,13 @@ pub(super) fn forget_lines() {
 }
 
 impl Described {
-    /// The source positions of an image, which are read at the first call. `None` if it has none.
-    fn lines_of(&mut self, image: &Arc<OpenImage>, path: &str) -> Option<&FileLines> {
+    /// The source positions of an image, which are read at the first call, and its loops. `None` if
+    /// it has no positions.
+    fn lines_of(
+        &mut self,
+        image: &Arc<OpenImage>,
+        path: &str,
+    ) -> (Option<&FileLines>, &mut ImageLoops) {
         if !self.lines.contains_key(&image.id()) {
             self.lines.retain(|_, of| of.image.strong_count() > 0);
         }
@@ -121,8 +131,9 @@ impl Described {
         let of = known.or_insert_with(|| ImageLines {
             image: Arc::downgrade(image),
             lines: lines_of(image, path),
+            loops: ImageLoops::default(),
         });
-        of.lines.as_ref()
+        (of.lines.as_ref(), &mut of.loops)
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
         );
         lines.extend(processes(state, row.key));
         lines.extend(comparison(state, row.key.node));
-        lines.extend(inlined(state, row.key, area.width.into()));
+        lines.extend(scopes(state, row.key, area.width.into()));
         let room = usize::from(area.height).saturating_sub(lines.len());
         lines.extend(source(state, row.key, room));
     }
@@ -239,20 +239,24 @@ fn comparison(state: &State, node: NodeId) -> Option<Line<'static>> {
     ]))
 }
 
-/// The inlined scopes at the call, from the innermost outwards. Empty if there are none.
-fn inlined(state: &State, key: tree::RowKey, width: usize) -> Vec<Line<'static>> {
+/// The loops and inlined scopes around the call, from the innermost outwards. Empty if there are
+/// none.
+fn scopes(state: &State, key: tree::RowKey, width: usize) -> Vec<Line<'static>> {
     let Some(&site) = state.tree.sites(key.node).get(key.site) else {
         return Vec::new();
     };
     let lines = &state.tree.site(site).lines;
-    if lines.len() < 2 {
+    let is_inlined = lines.len() > 1;
+    if !is_inlined && lines.iter().all(|line| line.loops.is_empty()) {
         return Vec::new();
     }
-    let scopes: Vec<String> = lines
-        .iter()
-        .map(|line| format!("{} {}", line.name, line.place))
-        .collect();
-    let text = format!("inlined: {}", scopes.join(" in "));
+    let scopes = lines.iter().flat_map(|line| {
+        let own = format!("{} {}", line.name, line.place);
+        line.loops.iter().cloned().chain([own])
+    });
+    let scopes: Vec<String> = scopes.collect();
+    let what = if is_inlined { "inlined:" } else { "call in" };
+    let text = format!("{what} {}", scopes.join(" in "));
     let lines = wrapped(text.split(' '), " ", width).into_iter();
     lines.map(|text| Line::styled(text, DIM)).collect()
 }

@@ -48,6 +48,8 @@ pub(crate) struct Line {
     pub(crate) fold: Option<Fold>,
     /// True if the function is the program's own.
     pub(crate) is_own: bool,
+    /// The loops of the function around the call, innermost first.
+    pub(crate) loops: Vec<String>,
 }
 
 /// A site.
@@ -170,6 +172,7 @@ impl Sites {
                 source: function.file.as_deref().map(Rc::from).zip(function.line),
                 fold: None,
                 is_own: true,
+                loops: Vec::new(),
             };
             Site {
                 lines: [line].into(),
@@ -251,6 +254,7 @@ impl Sites {
                 inlined: false,
                 fold: None,
                 is_own: false,
+                loops: Vec::new(),
             },
             None,
         )]
@@ -277,6 +281,7 @@ impl Sites {
                 inlined: false,
                 fold: None,
                 is_own: false,
+                loops: Vec::new(),
             };
             Site {
                 lines: [line(label, None)].into(),
@@ -293,6 +298,7 @@ fn line(label: Label, source: Option<(Rc<str>, u32)>) -> Line {
     Line {
         fold: label.fold,
         is_own: label.is_own,
+        loops: label.loops,
         name: label.name,
         place: label.place,
         inlined: label.inlined,

@@ -85,8 +85,8 @@ pub const ENTER: usize = 320;
 pub const COUNT_IN: usize = 32;
 /// The maximum length of [`Code::leave`], in bytes.
 pub const LEAVE: usize = 56;
-/// The maximum length of [`Code::follow_in`], in bytes.
-pub const FOLLOW_IN: usize = 48;
+/// The maximum length of [`Code::reload`] and of [`Code::advance`], in bytes.
+pub const ADVANCE: usize = 8;
 /// Bytes by which an instruction grows at most if its operand is relative to a lower stack pointer.
 pub const GROWS: usize = 4;
 
@@ -297,30 +297,17 @@ impl Code {
         Ok(())
     }
 
-    /// Appends a step of the path that the register of the bank follows, as in `row`. It preserves
-    /// the flags unless `are_free`. Returns the addresses of its instructions but the first.
-    pub fn follow_in(&mut self, bank: BankRegister, row: &PathRow, are_free: bool) -> Vec<Avma> {
-        let number = bank.number;
-        if row.kind == PathRow::ADDS {
-            self.advance(number, row.add);
-            return Vec::new();
-        }
-        let counter = (row.key.first + PathRow::BEFORE).wrapping_add(row.add as u32);
-        let mut starts = self.count_in(bank, counter, are_free);
-        starts.push(self.here());
-        self.stack_word(0x8b, number, BANK);
-        if row.start != 0 {
-            starts.push(self.here());
-            self.advance(number, row.start);
-        }
-        starts
+    /// Appends a load of the bank's address into its register, if a path is followed.
+    pub fn reload(&mut self, bank: BankRegister) {
+        self.stack_word(0x8b, bank.number, BANK);
     }
 
-    /// Appends `lea register, [register + 8 * counters]`.
-    fn advance(&mut self, register: u8, counters: u64) {
-        let (prefix, modrm) = fields(true, register, register);
-        self.put(&[prefix, 0x8d, 0x80 | modrm]);
-        self.put(&(8 * counters as i32).to_le_bytes());
+    /// Appends an addition to the sum of the path in the register of the bank, which preserves the
+    /// flags.
+    pub fn advance(&mut self, bank: BankRegister, by: i64) {
+        let (prefix, modrm) = fields(true, bank.number, bank.number);
+        self.put(&[prefix, 0x8d, 0x80 | modrm]); // lea bank, [bank + disp32]
+        self.put(&(8 * by as i32).to_le_bytes());
     }
 
     /// Appends an increment of counter `number` in the bank. It preserves the flags unless

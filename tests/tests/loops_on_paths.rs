@@ -1,0 +1,115 @@
+//! The loops around the calls on a path, compared with the source.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::{program_with, source};
+use ipath_tests::inside::{list, number};
+use ipath_tests::place::Scratch;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The number of the line with this mark.
+fn line(mark: &str) -> u64 {
+    let text = std::fs::read_to_string(source("loops_on_paths.c")).expect("the source");
+    let mark = format!("/* {mark} */");
+    let at = text.lines().position(|line| line.contains(&mark));
+    at.unwrap_or_else(|| panic!("a line with {mark}")) as u64 + 1
+}
+
+/// The frames of the calls of `leaf`, by the line of the call.
+fn calls(program: &Path) -> BTreeMap<u64, Value> {
+    let scratch = Scratch::new("loops-on-paths");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "-f", "leaf", "-o"]).arg(&file);
+    run.arg("--").arg(program).run().expect(0);
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let frames = list(&json, "frames");
+    let paths = list(&json, "paths").iter().map(|path| {
+        let caller = &frames[number(&list(path, "stack")[0]) as usize];
+        let inlined = caller["inlined"].get(0);
+        let at = number(&inlined.unwrap_or(caller)["line"]);
+        (at, caller.clone())
+    });
+    paths.collect()
+}
+
+/// A loop of a frame: the first and the last line, and the number of inlined functions around it.
+fn loops(frame: &Value) -> Vec<(u64, u64, u64)> {
+    let all = frame.get("loops").and_then(Value::as_array);
+    let of = |of: &Value| {
+        let file = of["file"].as_str().expect("a file");
+        assert!(file.ends_with("loops_on_paths.c"), "{of}");
+        let [first, last, inlined] = ["line", "end_line", "inlined"].map(|key| number(&of[key]));
+        (first, last, inlined)
+    };
+    all.map_or_else(Vec::new, |all| all.iter().map(of).collect())
+}
+
+#[test]
+fn calls_are_shown_in_their_loops() {
+    for flags in [&["-O0", "-g"][..], &["-O1", "-g"], &["-Os", "-g"]] {
+        let program = program_with("loops_on_paths.c", flags);
+        let calls = calls(&program);
+        let found = |mark: &str| {
+            let frame = calls.get(&line(mark));
+            loops(frame.unwrap_or_else(|| panic!("{flags:?}: {mark} in {calls:#?}")))
+        };
+        let is = |of: (u64, u64, u64), name: &str, inlined: u64| {
+            let [first, last] = ["first", "last"].map(|end| line(&format!("{end} of {name}")));
+            // The start of a block may be after the first line.
+            let is_it = (first..=last).contains(&of.0) && of.0 <= of.1 && of.1 <= last;
+            assert!(
+                is_it && of.2 == inlined,
+                "{flags:?}: {name}: {of:?} {first}-{last}"
+            );
+        };
+        let [inner, outer] = found("call in inner")[..] else {
+            panic!("{flags:?}: two loops around the inner call: {calls:#?}");
+        };
+        is(inner, "inner", 0);
+        is(outer, "outer", 0);
+        let [each, outer] = found("call in each")[..] else {
+            panic!("{flags:?}: two loops around the inlined call: {calls:#?}");
+        };
+        is(each, "each", 1);
+        is(outer, "outer", 0);
+        let [last] = found("call in last")[..] else {
+            panic!("{flags:?}: a loop around the last call: {calls:#?}");
+        };
+        is(last, "last", 0);
+        assert_eq!(found("call in none"), [], "{flags:?}");
+    }
+}
+
+#[test]
+fn reports_show_loops_between_callers() {
+    let program = program_with("loops_on_paths.c", &["-O1", "-g"]);
+    let scratch = Scratch::new("loops-in-reports");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "-f", "leaf", "-o"]).arg(&file);
+    run.arg("--").arg(&program).run().expect(0);
+    for arguments in [&["--tree"][..], &["--verbose"]] {
+        let report = Run::ipath(["report"]).arg(&file).args(arguments);
+        let report = report.run().expect(0).stdout;
+        let [first, last] = ["first", "last"].map(|end| line(&format!("{end} of inner")));
+        let inner = (first..=last).any(|end| {
+            let text = format!("loop at loops_on_paths.c:{first}-{end}");
+            report.contains(&text)
+        });
+        assert!(inner, "{report}");
+    }
+}
+
+/// Without source positions, a loop is given by the address of its header.
+#[test]
+fn loops_without_lines_have_addresses() {
+    let program = program_with("loops_on_paths.c", &["-O1"]);
+    let scratch = Scratch::new("loops-without-lines");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "-f", "leaf", "-o"]).arg(&file);
+    run.arg("--").arg(&program).run().expect(0);
+    let report = Run::ipath(["report", "--tree"]).arg(&file);
+    let report = report.run().expect(0).stdout;
+    assert!(report.contains("loop at loops_on_paths_c+0x"), "{report}");
+}
