@@ -197,7 +197,9 @@ impl Compared<'_> {
             let bytes = (1..=15).rev().find_map(longest).expect("bytes");
             let before = meaning(self.capstone, bytes, pair.original.0, 0);
             // Jumps lead to copies. A count or a step of a path precedes the copy.
-            let is_jump = before.0.starts_with('j') || before.0.starts_with("loop");
+            let is_jump = before.0.starts_with('j')
+                || before.0.starts_with("loop")
+                || before.0.ends_with("jmp");
             let is_way = ["jmp", "lea", "inc", "mov", "lahf"].contains(&after.0.as_str());
             if before == after || is_jump {
                 copied.insert(original);

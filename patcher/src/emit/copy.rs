@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::addr::{Avma, Svma};
 use crate::inside::{Action, Moved, Region, Tally, Transfer};
-use crate::isa::{Code, Displaced, Goal, PathEntry, PathRow};
+use crate::isa::{Code, Dispatch, Displaced, Goal, PathEntry, PathRow};
 
 use super::terms::{BankedPc, CountCells, EmitError, Labels, PcPair};
 use super::trampoline::Builder;
@@ -165,6 +165,16 @@ impl Builder<'_> {
                     let goal = Goal::Label(label(&mut self.out, to));
                     self.out.displaced(displaced, self.bias, Some(goal))?;
                 }
+                Piece::Dispatch(index, targets) => {
+                    let insn = &region.insns[index];
+                    let Some(dispatch) = &insn.dispatch else {
+                        continue;
+                    };
+                    self.pair_in(region, mode, insn.displaced.at);
+                    let targets = targets.into_iter();
+                    let labels = targets.map(|to| label(&mut self.out, to)).collect();
+                    self.dispatch(region, mode, dispatch, labels);
+                }
                 Piece::Jump { to, target } => {
                     self.pair_in(region, mode, target);
                     let goal = Goal::Label(label(&mut self.out, to));
@@ -286,6 +296,24 @@ impl Builder<'_> {
     ) -> Result<(), EmitError> {
         let insn = &region.insns[index];
         let displaced: &Displaced = &insn.displaced;
+        if let Some(dispatch) = &insn.dispatch {
+            let mut outside = Vec::new();
+            let targets = dispatch.targets().iter().map(|&target| {
+                if let Some(index) = region.index_of(target) {
+                    return ways.jumps[index];
+                }
+                let label = self.out.label();
+                outside.push((label, target));
+                label
+            });
+            let labels = targets.collect();
+            self.dispatch(region, mode, dispatch, labels);
+            for (label, target) in outside {
+                self.out.place(label);
+                self.leave(region, mode, target);
+            }
+            return Ok(());
+        }
         let Some(target) = displaced.jump_target() else {
             return self.plain(region, mode, insn);
         };
@@ -300,6 +328,27 @@ impl Builder<'_> {
         Ok(self
             .out
             .displaced(displaced, self.bias, Some(Goal::Label(label)))?)
+    }
+
+    /// Emits a jump by a table to the label of each target.
+    fn dispatch(&mut self, region: &Region, mode: Mode, of: &Dispatch, labels: Vec<usize>) {
+        let (table, otherwise) = (self.out.label(), self.out.label());
+        self.out.dispatch(of, table);
+        // An address between the targets is none of the table's, but leads where it would.
+        self.out.place(otherwise);
+        self.out.undo_dispatch(of, table);
+        if matches!(mode, Mode::Banked) {
+            self.out.leave(region.bank);
+        }
+        self.out.jump_to(of);
+        self.tables.push((of.clone(), (table, otherwise), labels));
+    }
+
+    /// Emits the tables of all dispatches, which are data.
+    pub(super) fn tables(&mut self) {
+        for (of, own, labels) in std::mem::take(&mut self.tables) {
+            self.out.dispatch_table(&of, own, &labels, self.bias);
+        }
     }
 
     /// Emits an instruction that is no jump.

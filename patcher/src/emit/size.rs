@@ -2,12 +2,12 @@
 
 use crate::inside::{Region, Tally};
 use crate::isa::{
-    ADVANCE, COUNT, COUNT_IN, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE,
+    ADVANCE, COUNT, COUNT_IN, DISPATCH, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE,
     LOOP_ALIGNMENT, PATH_HOOK,
 };
 use crate::plan::{Effect, ProbePoint, Site};
 
-use super::versions::MOST_COPIES;
+use super::versions::most_copies;
 
 /// The length in bytes of a jump to any target within 2 GiB.
 const LONG: usize = JUMP as usize;
@@ -53,7 +53,13 @@ fn copies_len(region: &Region) -> usize {
     // It may have a taken side out of line, and a way out after it.
     let way = LONG + LEAVE + ADVANCE;
     let insns = region.insns.iter();
-    let insns = insns.map(|insn| insn.displaced.max_len() + GROWS + 2 * way);
+    let insns = insns.map(|insn| {
+        let tabled = insn.dispatch.as_ref();
+        let tabled = tabled.map_or(0, |of| {
+            DISPATCH + LEAVE + of.table_len() + way * of.targets().len()
+        });
+        insn.displaced.max_len() + GROWS + 2 * way + tabled
+    });
     let insns = insns.sum::<usize>() + LOOP_ALIGNMENT;
     let headers = region.headers.len() * LONG;
     let copies = copies(region);
@@ -66,7 +72,11 @@ fn copies_len(region: &Region) -> usize {
 
 /// An upper bound of how often each instruction is in the copies of `region`.
 fn copies(region: &Region) -> usize {
-    if region.follows() { MOST_COPIES + 1 } else { 2 }
+    if region.follows() {
+        most_copies(region) + 1
+    } else {
+        2
+    }
 }
 
 /// The maximum number of instructions of a count or of a step of a path.
@@ -77,7 +87,12 @@ const LEAVES: usize = 11;
 /// An upper bound of the number of program counters with an original in the copies of `region`.
 fn copied_pcs(region: &Region) -> usize {
     // Each may have two ways out.
-    let insns = region.insns.len() * (1 + 2 * LEAVES) + region.headers.len();
+    let tabled = region
+        .insns
+        .iter()
+        .filter_map(|insn| insn.dispatch.as_ref());
+    let ways = tabled.map(|of| of.targets().len()).sum::<usize>();
+    let insns = region.insns.len() * (1 + 2 * LEAVES) + region.headers.len() + LEAVES * ways;
     copies(region) * (insns + COUNTS * region.tallies.len())
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::addr::{Avma, Bias, Svma};
 use crate::inside::{Counter, PathStep};
-use crate::isa::{Code, Displaced, Goal, PathCells, PathRow};
+use crate::isa::{Code, Dispatch, Displaced, Goal, PathCells, PathRow};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 
 use super::terms::{BankedPc, CountCells, EmitError, Hooks, Labels, PcPair};
@@ -39,6 +39,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         rows: Vec::new(),
         uncounted: Vec::new(),
         path_rows: Vec::new(),
+        tables: Vec::new(),
         copied: BTreeMap::new(),
         again: BTreeMap::new(),
         banked: Vec::new(),
@@ -54,6 +55,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
     builder.copies()?;
     builder.uncounted()?;
     builder.path_rows();
+    builder.tables();
     Ok(Built {
         code: builder.out.finish()?,
         pcs: builder.pcs,
@@ -90,6 +92,9 @@ pub(super) struct Builder<'a> {
     uncounted: Vec<Uncounted>,
     /// The rows of the hooks of paths, with their labels. They are data, after all code.
     path_rows: Vec<(usize, PathRow)>,
+    /// The tables of jumps in copies: the labels of the table and of the way for other addresses,
+    /// and those of the targets. They are data, after all code.
+    pub(super) tables: Vec<(Dispatch, (usize, usize), Vec<usize>)>,
     /// The labels of the copies of each region that is entered, by the region's number.
     pub(super) copied: BTreeMap<u32, Labels>,
     /// The labels at which control may try again to enter the first copy, by the region's number

@@ -36,7 +36,7 @@ impl Sum {
 pub(super) type Label = usize;
 
 /// A piece of a version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     /// The label is here.
     Place(Label),
@@ -55,17 +55,22 @@ pub(super) enum Piece {
     Insn(usize),
     /// The conditional jump with this index, to the label.
     Branch(usize, Label),
+    /// The jump with this index, by a table, with the label for each target.
+    Dispatch(usize, Vec<Label>),
     /// A jump to the label, at the copy of the instruction at `target`.
     Jump { to: Label, target: Svma },
     /// The way out, to an address outside of the region.
     Leave(Svma),
 }
 
-/// The maximum number of versions of an instruction beside the one for an unknown sum.
-const MOST_VERSIONS: usize = 3;
-
-/// An upper bound of how often an instruction of a region is in its versions.
-pub(super) const MOST_COPIES: usize = MOST_VERSIONS + 1;
+/// An upper bound of how often an instruction of `region` is in its versions: once for an unknown
+/// sum, and for some known ones. Small regions may have many, for example a loop around a `switch`
+/// with one sum for each case.
+pub(super) fn most_copies(region: &Region) -> usize {
+    /// The number of instructions in the versions of a small region.
+    const ENOUGH: usize = 512;
+    (ENOUGH / region.insns.len().max(1)).clamp(4, 17)
+}
 
 /// The pieces of the copy, in their order. `entered` are the indexes of the instructions at which
 /// control enters it.
@@ -89,10 +94,8 @@ pub(super) fn versions(region: &Region, entered: &BTreeSet<usize>) -> Vec<Piece>
 
 /// The instructions that control reaches by a jump or from outside.
 fn leaders(region: &Region, entered: &BTreeSet<usize>) -> BTreeSet<usize> {
-    let targets = region.insns.iter().filter_map(|insn| {
-        let target = insn.displaced.jump_target()?;
-        region.index_of(target)
-    });
+    let targets = region.insns.iter().flat_map(|insn| insn.targets());
+    let targets = targets.filter_map(|target| region.index_of(target));
     targets.chain(entered.iter().copied()).collect()
 }
 
@@ -103,6 +106,8 @@ enum Start {
     Version(usize, Sum, Label),
     /// The conditional jump with this index is taken.
     Taken(usize, Sum, Label),
+    /// Control goes on at this address.
+    At(Svma, Sum, Label),
 }
 
 struct Versions<'r> {
@@ -130,7 +135,7 @@ impl Versions<'_> {
         let others = own.filter(|(_, other)| *other != Sum::ENTERED).count();
         let label = if sum == Sum::ENTERED {
             index
-        } else if others < MOST_VERSIONS {
+        } else if others + 1 < most_copies(self.region) {
             self.next += 1;
             self.next - 1
         } else {
@@ -150,6 +155,11 @@ impl Versions<'_> {
                 pieces.push(Piece::Place(label));
                 (index, sum)
             }
+            Start::At(target, sum, label) => {
+                pieces.push(Piece::Place(label));
+                self.go_on(&mut pieces, target, sum);
+                return pieces;
+            }
             Start::Taken(index, mut sum, label) => {
                 pieces.push(Piece::Place(label));
                 let target = region.insns[index].displaced.jump_target();
@@ -160,9 +170,16 @@ impl Versions<'_> {
             }
         };
         loop {
-            let displaced = &region.insns[index].displaced;
+            let insn = &region.insns[index];
+            let displaced = &insn.displaced;
             let (at, end) = (displaced.at, displaced.end());
             self.steps(&mut pieces, (index, Transfer::Reached), at, &mut sum);
+            if let Some(dispatch) = &insn.dispatch {
+                let targets = dispatch.targets().iter();
+                let labels = targets.map(|&target| self.at(target, sum)).collect();
+                pieces.push(Piece::Dispatch(index, labels));
+                return pieces;
+            }
             match displaced.jump_target() {
                 None => pieces.push(Piece::Insn(index)),
                 Some(target) if !displaced.is_conditional() => {
@@ -203,14 +220,24 @@ impl Versions<'_> {
         }
     }
 
+    /// Where control goes on at `target`: a version of it, or pieces of its own.
+    fn at(&mut self, target: Svma, sum: Sum) -> Label {
+        let inside = self.region.index_of(target);
+        if let Some(label) = inside.and_then(|index| self.label(index, sum)) {
+            return label;
+        }
+        self.next += 1;
+        let label = self.next - 1;
+        self.waiting.push_back(Start::At(target, sum, label));
+        label
+    }
+
     /// Where a conditional jump leads if it is taken: to a version of its target, or to pieces of
     /// its own.
     fn taken(&mut self, index: usize, target: Svma, sum: Sum) -> Label {
         let at = self.region.insns[index].displaced.at;
-        let is_plain = self.region.tallies_at(at, Transfer::Taken).next().is_none();
-        let inside = self.region.index_of(target).filter(|_| is_plain);
-        if let Some(label) = inside.and_then(|index| self.label(index, sum)) {
-            return label;
+        if self.region.tallies_at(at, Transfer::Taken).next().is_none() {
+            return self.at(target, sum);
         }
         self.next += 1;
         let label = self.next - 1;
@@ -274,7 +301,7 @@ impl Versions<'_> {
 /// it, if no other chain does, and does not jump. So a loop needs no more jumps than before.
 fn ordered(chains: Vec<Vec<Piece>>) -> Vec<Piece> {
     let first = |chain: &[Piece]| match chain.first() {
-        Some(&Piece::Place(label)) => Some(label),
+        Some(Piece::Place(label)) => Some(*label),
         _ => None,
     };
     let starts = chains.iter().map(|chain| first(chain)).zip(0..);

@@ -11,13 +11,14 @@ use crate::addr::{Avma, Svma};
 use crate::flow::ModuleContext;
 use crate::image::Image;
 use crate::isa::{
-    self, BankRegister, Control, Displaced, Insn, PathEntry, PathRow, Registers, SavedFlags,
+    self, BankRegister, Control, Dispatch, Displaced, Insn, PathEntry, PathRow, Registers,
+    SavedFlags,
 };
 
 use super::counter::{Tally, Transfer};
 use super::counting::Counting;
 use super::function::Inside;
-use super::graph::{Block, BlockEnd, BlockId};
+use super::graph::{Block, BlockEnd, BlockId, EdgeKind, Node};
 use super::liveness::{Free, Liveness};
 use super::loops::LoopId;
 use super::path_step::{CountersKind, PathHeader, PathStep};
@@ -53,6 +54,19 @@ pub struct Moved {
     pub displaced: Displaced,
     /// Its encoding for a lower stack pointer, if that differs.
     pub lowered: Option<Vec<u8>>,
+    /// A jump to one of several addresses, by a jump table.
+    pub dispatch: Option<Dispatch>,
+}
+
+impl Moved {
+    /// The addresses to which it may jump.
+    pub fn targets(&self) -> impl Iterator<Item = Svma> + '_ {
+        let tabled = self
+            .dispatch
+            .iter()
+            .flat_map(|of| of.targets().iter().copied());
+        self.displaced.jump_target().into_iter().chain(tabled)
+    }
 }
 
 /// The maximum number of instructions in the copies of one region, of which there is one for each
@@ -143,9 +157,9 @@ impl Region {
     /// The addresses outside of the region at which control may continue, each once.
     pub fn exits(&self) -> BTreeSet<Svma> {
         let targets = self.insns.iter().flat_map(|insn| {
-            let insn = &insn.displaced;
-            let next = insn.falls_through().then(|| insn.end());
-            insn.jump_target().into_iter().chain(next)
+            let displaced = &insn.displaced;
+            let next = displaced.falls_through().then(|| displaced.end());
+            insn.targets().chain(next)
         });
         targets.filter(|&to| self.index_of(to).is_none()).collect()
     }
@@ -251,7 +265,7 @@ impl Finder<'_, '_> {
         let flow = &self.inside.flow;
         let is_plain = matches!(
             block.end,
-            BlockEnd::FallsThrough | BlockEnd::Jump | BlockEnd::Conditional
+            BlockEnd::FallsThrough | BlockEnd::Jump | BlockEnd::Conditional | BlockEnd::Switch
         );
         let restartable = |at: Svma| self.context.restartable.iter().any(|r| r.contains(&at));
         let mut insns = flow.insns[block.insns.clone()].iter();
@@ -260,11 +274,13 @@ impl Finder<'_, '_> {
             && insns.all(|insn| {
                 let at = Svma(insn.at());
                 let leaves = flow.leaves.iter().any(|leave| leave.at == at);
-                let is_direct = matches!(
-                    insn.control(),
-                    Control::Next | Control::Jump | Control::ConditionalJump
-                );
-                let is_other = flow.is_entry(at.0) || flow.is_mark(at.0) || leaves;
+                let is_direct = match insn.control() {
+                    Control::Next | Control::Jump | Control::ConditionalJump => true,
+                    Control::IndirectJump => self.dispatch(insn).is_some(),
+                    _ => false,
+                };
+                let is_label = flow.is_mark(at.0) && !flow.is_only_switched(at.0);
+                let is_other = flow.is_entry(at.0) || is_label || leaves;
                 is_direct && !is_other && !restartable(at)
             })
     }
@@ -274,6 +290,31 @@ impl Finder<'_, '_> {
         Some(Moved {
             displaced: Displaced::of(insn, bytes).ok()?,
             lowered: isa::lowered(insn),
+            dispatch: self.dispatch(insn),
         })
+    }
+
+    /// The jump as one to several known addresses, at which its register and the flags are free.
+    /// `None` if it is no such jump.
+    fn dispatch(&self, insn: &Insn) -> Option<Dispatch> {
+        let Inside { flow, graph, .. } = self.inside;
+        let at = Svma(insn.at());
+        let mut blocks = graph.block_ids();
+        let block = blocks.find(|&id| {
+            let block = graph.block(id);
+            block.last == at && block.end == BlockEnd::Switch
+        })?;
+        let leaving = graph.leaving(Node::Block(block)).iter();
+        let leaving = leaving.map(|&edge| graph.edge(edge));
+        let targets = leaving.map(|edge| {
+            let target = edge.to.block().filter(|_| edge.kind == EdgeKind::Table)?;
+            Some(graph.block(target).range.start)
+        });
+        let dispatch = Dispatch::of(insn, targets.collect::<Option<_>>()?)?;
+        let is_free = |&target: &Svma| {
+            let free = self.live.free_before(flow, graph, target);
+            free.flags && free.registers.contains(dispatch.register())
+        };
+        dispatch.targets().iter().all(is_free).then_some(dispatch)
     }
 }

@@ -32,6 +32,8 @@ pub struct Code {
     /// The 32-bit displacements to resolve: the offset of the displacement in `bytes`, and its
     /// goal.
     fixups: Vec<(usize, Goal)>,
+    /// The words to resolve: the offset in `bytes`, and the label whose address it gets.
+    words: Vec<(usize, usize)>,
     /// The copies of instructions: the row's number, the original address, and the offset in
     /// `bytes`.
     copies: Vec<(usize, Svma, usize)>,
@@ -46,6 +48,7 @@ impl Code {
             base,
             bytes: Vec::new(),
             fixups: Vec::new(),
+            words: Vec::new(),
             copies: Vec::new(),
             labels: Vec::new(),
         }
@@ -81,6 +84,12 @@ impl Code {
         self.put(bytes);
         self.bytes[start + offset..start + offset + 4].copy_from_slice(&field);
         Ok(())
+    }
+
+    /// Appends the address of `label`, in 8 bytes.
+    pub(super) fn word(&mut self, label: usize) {
+        self.words.push((self.bytes.len(), label));
+        self.put(&[0; 8]);
     }
 
     /// Appends a jump to `goal`.
@@ -206,6 +215,12 @@ impl Code {
                 to: Avma(0),
             })?;
             self.bytes[field..field + 4].copy_from_slice(&rel32(next, to)?);
+        }
+        for (word, label) in std::mem::take(&mut self.words) {
+            let from = self.base.plus(word as u64);
+            let to = self.labels[label].ok_or(CodeError::OutOfReach { from, to: Avma(0) })?;
+            let to = self.base.plus(to as u64);
+            self.bytes[word..word + 8].copy_from_slice(&to.0.to_le_bytes());
         }
         Ok(self.bytes)
     }

@@ -65,6 +65,13 @@ impl Insn {
         }
     }
 
+    /// The register with the target of a jump; `None` for other instructions.
+    pub fn jump_register(&self) -> Option<Reg> {
+        let is_one = self.is_indirect_jump() && self.0.op0_kind() == OpKind::Register;
+        let register = self.0.op0_register();
+        (is_one && register.is_gpr64()).then_some(Reg(register))
+    }
+
     /// The target of a direct branch or call; 0 for other instructions.
     #[inline]
     pub fn target(&self) -> u64 {
