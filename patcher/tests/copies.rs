@@ -27,6 +27,7 @@ struct Figures {
     regions: usize,
     spilled: usize,
     follow: usize,
+    with_tables: usize,
     tallies: usize,
     tallies_that_save_flags: usize,
     refused: BTreeMap<String, usize>,
@@ -119,6 +120,7 @@ impl Compared<'_> {
         let figures = &mut self.figures;
         figures.regions += 1;
         figures.spilled += usize::from(region.bank.is_spilled());
+        figures.with_tables += usize::from(region.insns.iter().any(|i| i.dispatch.is_some()));
         figures.tallies += region.tallies.len();
         let saves_flags = region.tallies.iter().filter(|(_, t)| !t.free().flags);
         figures.tallies_that_save_flags += saves_flags.count();
@@ -221,7 +223,7 @@ impl Compared<'_> {
     }
 }
 
-fn holds(name: &str, data: &[u8]) {
+fn figures(name: &str, data: &[u8]) -> Figures {
     let capstone = Capstone::new().x86().mode(ArchMode::Mode64).build();
     let capstone = capstone.expect("capstone");
     let image = Image::parse(data).expect("an ELF image");
@@ -237,6 +239,11 @@ fn holds(name: &str, data: &[u8]) {
     }
     let figures = compared.figures;
     println!("{name}: {figures:#?}");
+    figures
+}
+
+fn holds(name: &str, data: &[u8]) {
+    let figures = figures(name, data);
     let refused: usize = figures.refused.values().sum();
     assert!(
         figures.regions > 500 && figures.follow > 200,
@@ -258,5 +265,20 @@ fn loops_of_the_c_library_are_copied() {
 fn loops_of_programs_are_copied() {
     if let Ok(data) = std::fs::read("/usr/bin/git") {
         holds("git", &data);
+    }
+}
+
+/// The edges and the paths of a loop with a jump table have copies.
+#[test]
+fn loops_with_jump_tables_are_copied() {
+    for optimization in ["-O1", "-O2", "-Os"] {
+        if let Some(data) = libraries::compiled_from("switches.c", optimization) {
+            let figures = figures(optimization, &data);
+            assert_eq!(
+                (figures.with_tables, figures.follow),
+                (2, 1),
+                "{figures:#?}"
+            );
+        }
     }
 }

@@ -51,6 +51,32 @@ NOINLINE long chosen(long which, long x)
     return x;
 }
 
+/* A loop around a jump table, some cases of which leave it. */
+NOINLINE long interprets(long code, long x)
+{
+    for (long i = 0; i < 40; i++) {
+        switch ((code + i * x) & 15) {
+        case 0: x += 1; break;
+        case 1: x *= 3; /* fall through */
+        case 2: x -= 5; break;
+        case 3: x ^= i; continue;
+        case 4: x ^= 0x55; break;
+        case 5:
+            if (x & 1)
+                break;
+            return x;
+        case 6: x >>= 1; break;
+        case 7: x = -x; break;
+        case 9: i += 2; break;
+        case 10: x = x * x + code; break;
+        case 11: return x + i;
+        default: x &= 0xffff;
+        }
+        code = code * 5 + 1;
+    }
+    return x;
+}
+
 NOINLINE long descends(long depth)
 {
     if (depth <= 1)
@@ -95,7 +121,7 @@ static void *run(void *rounds)
     long sum = 0;
     for (long i = 0; i < (long)rounds; i++) {
         sum += mixed(i % 50) + chosen(i % 9, i) + descends(i % 12) + ends_with_calls(i);
-        sum += attempts(i);
+        sum += attempts(i) + interprets(i * 7, i);
     }
     return (void *)sum;
 }

@@ -37,10 +37,11 @@ fn counted(
     insides(&file)
 }
 
-const ALL: [&str; 6] = [
+const ALL: [&str; 7] = [
     "jumps",
     "mixed",
     "chosen",
+    "interprets",
     "descends",
     "left",
     "ends_with_calls",

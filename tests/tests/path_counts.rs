@@ -59,10 +59,11 @@ fn counted_by(
     entries.collect()
 }
 
-const ALL: [&str; 6] = [
+const ALL: [&str; 7] = [
     "jumps",
     "mixed",
     "chosen",
+    "interprets",
     "descends",
     "left",
     "ends_with_calls",

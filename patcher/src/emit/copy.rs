@@ -165,15 +165,15 @@ impl Builder<'_> {
                     let goal = Goal::Label(label(&mut self.out, to));
                     self.out.displaced(displaced, self.bias, Some(goal))?;
                 }
-                Piece::Dispatch(index, targets) => {
+                Piece::Dispatch { index, to, more } => {
                     let insn = &region.insns[index];
                     let Some(dispatch) = &insn.dispatch else {
                         continue;
                     };
                     self.pair_in(region, mode, insn.displaced.at);
-                    let targets = targets.into_iter();
-                    let labels = targets.map(|to| label(&mut self.out, to)).collect();
-                    self.dispatch(region, mode, dispatch, labels);
+                    let to = to.into_iter();
+                    let labels = to.map(|to| Some(label(&mut self.out, to?))).collect();
+                    self.dispatch(region, mode, (dispatch, labels), more)?;
                 }
                 Piece::Jump { to, target } => {
                     self.pair_in(region, mode, target);
@@ -297,22 +297,9 @@ impl Builder<'_> {
         let insn = &region.insns[index];
         let displaced: &Displaced = &insn.displaced;
         if let Some(dispatch) = &insn.dispatch {
-            let mut outside = Vec::new();
-            let targets = dispatch.targets().iter().map(|&target| {
-                if let Some(index) = region.index_of(target) {
-                    return ways.jumps[index];
-                }
-                let label = self.out.label();
-                outside.push((label, target));
-                label
-            });
-            let labels = targets.collect();
-            self.dispatch(region, mode, dispatch, labels);
-            for (label, target) in outside {
-                self.out.place(label);
-                self.leave(region, mode, target);
-            }
-            return Ok(());
+            let inside = |&target: &Svma| Some(ways.jumps[region.index_of(target)?]);
+            let labels = dispatch.targets().iter().map(inside).collect();
+            return self.dispatch(region, mode, (dispatch, labels), 0);
         }
         let Some(target) = displaced.jump_target() else {
             return self.plain(region, mode, insn);
@@ -330,18 +317,41 @@ impl Builder<'_> {
             .displaced(displaced, self.bias, Some(Goal::Label(label)))?)
     }
 
-    /// Emits a jump by a table to the label of each target.
-    fn dispatch(&mut self, region: &Region, mode: Mode, of: &Dispatch, labels: Vec<usize>) {
+    /// Emits a jump by a table to the label of each target. Targets without a label are outside of
+    /// the region, before which `more` is added to the sum of the path.
+    fn dispatch(
+        &mut self,
+        region: &Region,
+        mode: Mode,
+        (of, labels): (&Dispatch, Vec<Option<usize>>),
+        more: i64,
+    ) -> Result<(), EmitError> {
         let (table, otherwise) = (self.out.label(), self.out.label());
         self.out.dispatch(of, table);
-        // An address between the targets is none of the table's, but leads where it would.
         self.out.place(otherwise);
         self.out.undo_dispatch(of, table);
+        if more != 0 {
+            self.out.advance(region.bank, more);
+        }
         if matches!(mode, Mode::Banked) {
             self.out.leave(region.bank);
         }
         self.out.jump_to(of);
-        self.tables.push((of.clone(), (table, otherwise), labels));
+        let mut entries = Vec::new();
+        for (&target, label) in of.targets().iter().zip(labels) {
+            let Some(inside) = label.filter(|_| of.keeps) else {
+                entries.push(label.unwrap_or(otherwise));
+                continue;
+            };
+            let restores = self.out.label();
+            self.out.place(restores);
+            self.out.restore_target(of, self.bias.to_avma(target))?;
+            self.pair_in(region, mode, target);
+            self.out.jump(Goal::Label(inside));
+            entries.push(restores);
+        }
+        self.tables.push((of.clone(), (table, otherwise), entries));
+        Ok(())
     }
 
     /// Emits the tables of all dispatches, which are data.

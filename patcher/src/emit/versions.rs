@@ -55,8 +55,13 @@ pub(super) enum Piece {
     Insn(usize),
     /// The conditional jump with this index, to the label.
     Branch(usize, Label),
-    /// The jump with this index, by a table, with the label for each target.
-    Dispatch(usize, Vec<Label>),
+    /// The jump with this index, by a table. Targets outside of the region have no label. Before
+    /// them, `more` is added to the sum in the register.
+    Dispatch {
+        index: usize,
+        to: Vec<Option<Label>>,
+        more: i64,
+    },
     /// A jump to the label, at the copy of the instruction at `target`.
     Jump { to: Label, target: Svma },
     /// The way out, to an address outside of the region.
@@ -175,9 +180,14 @@ impl Versions<'_> {
             let (at, end) = (displaced.at, displaced.end());
             self.steps(&mut pieces, (index, Transfer::Reached), at, &mut sum);
             if let Some(dispatch) = &insn.dispatch {
+                let is_inside = |&target: &Svma| region.index_of(target).is_some();
                 let targets = dispatch.targets().iter();
-                let labels = targets.map(|&target| self.at(target, sum)).collect();
-                pieces.push(Piece::Dispatch(index, labels));
+                let to = targets.map(|target| is_inside(target).then(|| self.at(*target, sum)));
+                pieces.push(Piece::Dispatch {
+                    index,
+                    to: to.collect(),
+                    more: sum.more,
+                });
                 return pieces;
             }
             match displaced.jump_target() {

@@ -239,9 +239,9 @@ impl Finder<'_, '_> {
             };
             BankRegister::choose(&insns, all_free, flags)?
         };
-        let insns = insns.iter().map(|insn| self.moved(insn));
+        let moved = insns.iter().map(|insn| self.moved(insn, is_inside));
         Some(Region {
-            insns: insns.collect::<Option<_>>()?,
+            insns: moved.collect::<Option<_>>()?,
             headers,
             tallies,
             bank,
@@ -285,36 +285,66 @@ impl Finder<'_, '_> {
             })
     }
 
-    fn moved(&self, insn: &Insn) -> Option<Moved> {
+    /// An instruction of a region, which has the addresses that `is_inside` is true for.
+    fn moved(&self, insn: &Insn, is_inside: impl Fn(Svma) -> bool) -> Option<Moved> {
         let bytes = self.image.bytes(Svma(insn.at()), insn.len() as u64)?;
+        let is_switch = insn.control() == Control::IndirectJump;
+        let dispatch = if is_switch {
+            Some(self.over_free(insn, self.dispatch(insn)?, is_inside)?)
+        } else {
+            None
+        };
         Some(Moved {
             displaced: Displaced::of(insn, bytes).ok()?,
             lowered: isa::lowered(insn),
-            dispatch: self.dispatch(insn),
+            dispatch,
         })
     }
 
-    /// The jump as one to several known addresses, at which its register and the flags are free.
-    /// `None` if it is no such jump.
-    fn dispatch(&self, insn: &Insn) -> Option<Dispatch> {
-        let Inside { flow, graph, .. } = self.inside;
+    /// The block that ends with the jump `insn` by a table.
+    fn switch(&self, insn: &Insn) -> Option<BlockId> {
+        let graph = &self.inside.graph;
         let at = Svma(insn.at());
-        let mut blocks = graph.block_ids();
-        let block = blocks.find(|&id| {
+        graph.block_ids().find(|&id| {
             let block = graph.block(id);
             block.last == at && block.end == BlockEnd::Switch
-        })?;
+        })
+    }
+
+    /// The jump as one to several known addresses. `None` if it is no such jump.
+    fn dispatch(&self, insn: &Insn) -> Option<Dispatch> {
+        let graph = &self.inside.graph;
+        let block = self.switch(insn)?;
         let leaving = graph.leaving(Node::Block(block)).iter();
         let leaving = leaving.map(|&edge| graph.edge(edge));
         let targets = leaving.map(|edge| {
             let target = edge.to.block().filter(|_| edge.kind == EdgeKind::Table)?;
             Some(graph.block(target).range.start)
         });
-        let dispatch = Dispatch::of(insn, targets.collect::<Option<_>>()?)?;
-        let is_free = |&target: &Svma| {
-            let free = self.live.free_before(flow, graph, target);
-            free.flags && free.registers.contains(dispatch.register())
-        };
-        dispatch.targets().iter().all(is_free).then_some(dispatch)
+        Dispatch::of(insn, targets.collect::<Option<_>>()?)
+    }
+
+    /// The jump, with whether its register must have its value again at targets in the region. It
+    /// has that where the jump leaves the region. `None` if the flags are alive. After the address
+    /// has been added up, nothing reads them.
+    fn over_free(
+        &self,
+        insn: &Insn,
+        mut dispatch: Dispatch,
+        is_inside: impl Fn(Svma) -> bool,
+    ) -> Option<Dispatch> {
+        let Inside { flow, graph, .. } = self.inside;
+        let before = self.switch(insn).and_then(|id| {
+            let own = &flow.insns[graph.block(id).insns.clone()];
+            own.len().checked_sub(2).map(|before| &own[before])
+        });
+        let is_sum = before.is_some_and(|before| before.adds_to(dispatch.register()));
+        let free = |target: Svma| self.live.free_before(flow, graph, target);
+        let mut targets = dispatch.targets().iter();
+        let are_free = targets.all(|&target| free(target).flags || is_sum);
+        let mut inside = dispatch.targets().iter().filter(|&&at| is_inside(at));
+        let register = dispatch.register();
+        dispatch.keeps = !inside.all(|&at| free(at).registers.contains(register));
+        are_free.then_some(dispatch)
     }
 }

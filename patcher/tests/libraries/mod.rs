@@ -33,18 +33,26 @@ pub fn libc() -> Vec<u8> {
 /// `None` without a compiler.
 #[allow(dead_code, reason = "each test binary uses its share")]
 pub fn compiled(optimization: &str) -> Option<Vec<u8>> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shapes.cc");
+    compiled_from("shapes.cc", optimization)
+}
+
+/// As [`compiled`], from another source.
+#[allow(dead_code, reason = "each test binary uses its share")]
+pub fn compiled_from(source: &str, optimization: &str) -> Option<Vec<u8>> {
     // Several test binaries may compile at the same time.
-    let name = format!("shapes{optimization}-{}.so", std::process::id());
+    let name = format!("{source}{optimization}-{}.so", std::process::id());
+    let source = format!("{}/tests/programs/{source}", env!("CARGO_MANIFEST_DIR"));
+    // The language is that of the source.
+    let compiler = if source.ends_with(".c") { "cc" } else { "c++" };
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let status = std::process::Command::new("c++")
+    let status = std::process::Command::new(compiler)
         .args([
             optimization,
             "-g",
             "-fPIC",
             "-shared",
             "-fcf-protection",
-            source,
+            &source,
             "-o",
         ])
         .arg(&out)

@@ -13,6 +13,7 @@ use iced_x86::Register;
 
 use super::code::{Code, Goal};
 use super::insn::{Insn, Reg};
+use super::patch::{BREAKPOINT, CodeError};
 use crate::addr::{Avma, Bias, Svma};
 
 /// A jump to the address in a register, which is one of several.
@@ -20,6 +21,8 @@ use crate::addr::{Avma, Bias, Svma};
 pub struct Dispatch {
     register: Reg,
     targets: Vec<Svma>,
+    /// True if the register must have its value again at the targets.
+    pub keeps: bool,
 }
 
 /// The maximum number of bytes from the first target of a jump to the last one.
@@ -38,7 +41,11 @@ impl Dispatch {
         // Addresses relative to r12 have another encoding.
         let is_usable = |&Reg(r): &Reg| r != Register::RSP && r != Register::R12;
         let register = insn.jump_register().filter(is_usable)?;
-        (span <= MOST_SPANNED).then_some(Self { register, targets })
+        (span <= MOST_SPANNED).then_some(Self {
+            register,
+            targets,
+            keeps: true,
+        })
     }
 
     /// The register, which the copy of the jump overwrites.
@@ -94,6 +101,14 @@ impl Code {
         self.put(&[0x48 | high, 0xc1, 0xe8 | low, 3]); // shr r, 3
     }
 
+    /// Appends code that gives the register the value that it has at `target`. Fails if the target
+    /// is out of reach.
+    pub fn restore_target(&mut self, of: &Dispatch, target: Avma) -> Result<(), CodeError> {
+        let (high, low) = of.bits();
+        let lea = [0x48 | high << 2, 0x8d, low << 3 | 5, 0, 0, 0, 0];
+        self.rip_relative(&lea, 3, target)
+    }
+
     /// Appends a jump to the address in the register.
     pub fn jump_to(&mut self, of: &Dispatch) {
         let (high, low) = of.bits();
@@ -110,7 +125,7 @@ impl Code {
         bias: Bias,
     ) {
         while !self.here().0.is_multiple_of(8) {
-            self.put(&[super::patch::BREAKPOINT]);
+            self.put(&[BREAKPOINT]);
         }
         self.place(table);
         let first = bias.to_avma(of.targets[0]).0;

@@ -72,6 +72,11 @@ impl Insn {
         (is_one && register.is_gpr64()).then_some(Reg(register))
     }
 
+    /// True if the instruction adds something to the register.
+    pub fn adds_to(&self, Reg(register): Reg) -> bool {
+        self.0.mnemonic() == Mnemonic::Add && self.0.op0_register() == register
+    }
+
     /// The target of a direct branch or call; 0 for other instructions.
     #[inline]
     pub fn target(&self) -> u64 {
