@@ -33,13 +33,14 @@ mod random;
 mod refuse;
 mod region;
 mod solve;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod union;
 mod weights;
 
 pub use chords::{Chords, Contradiction, Counts, check};
-pub use counter::{Counter, Tally, Transfer};
+pub use counter::{Counter, Transfer};
 pub use counting::{Count, Counting, NoPlace};
 pub use dominators::Dominators;
 pub use function::{Inside, Part};
@@ -55,3 +56,4 @@ pub use place::Place;
 pub use refuse::Refusal;
 pub use region::{Header, Moved, Region};
 pub use solve::{Unsolved, solve};
+pub use tally::Tally;

@@ -1,5 +1,5 @@
-//! Loops that run from copies while their edges or paths are counted: threads enter and leave the copies at
-//! any time, and compute what they would.
+//! Loops that run from copies while their edges or paths are counted: threads enter and leave the
+//! copies at any time, and compute what they would.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;

@@ -360,6 +360,40 @@ fn blocks_run_as_often_as_their_paths() {
     assert!(compared > 200, "{compared}");
 }
 
+/// The counts of all blocks of gzip's functions, by their addresses. `option` says what is counted.
+/// Functions that the end of the program leaves are left out.
+fn blocks_of_gzip(option: &str) -> BTreeMap<u64, u64> {
+    let scratch = Scratch::new("paths-or-edges");
+    let file = scratch.file("p.json");
+    let input = scratch.file("input");
+    std::fs::write(&input, include_bytes!("path_counts.rs")).expect("a file");
+    let run = Run::ipath(["run", "--no-tui", "--yes", "-o"]).arg(&file);
+    let places = [option, "gzip!*", "--", "gzip", "-9", "-c"];
+    run.args(places).arg(&input).limit(LIMIT).run().expect(0);
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let certain = list(&json, "inside").iter();
+    let certain = certain.filter(|inside| inside["uncertain"] == 0);
+    let blocks = certain.flat_map(|inside| list(inside, "blocks"));
+    let counts = blocks.map(|block| (number(&block["address"]), number(&block["count"])));
+    counts.collect()
+}
+
+/// Paths in copies of loops, and edges in copies of the same loops.
+#[test]
+fn paths_in_copies_have_the_counts_of_edges() {
+    let by_edges = blocks_of_gzip("--edges");
+    let by_paths = blocks_of_gzip("--paths");
+    let both = by_paths.iter().filter(|(at, _)| by_edges.contains_key(at));
+    let (mut compared, mut taken) = (0, 0);
+    for (at, count) in both {
+        assert_eq!(by_edges[at], *count, "block at {at:#x}");
+        compared += 1;
+        taken += usize::from(*count > 0);
+    }
+    assert!(compared > 1000 && taken > 200, "{taken} of {compared}");
+}
+
 /// The trips of each loop of an entry: its entries, its iterations, and its histogram.
 fn trips(inside: &Value) -> Vec<(u64, u64, BTreeMap<u64, u64>)> {
     let loops = list(inside, "loops").iter();

@@ -1,8 +1,8 @@
 //! Loops that run from a copy while their edges or paths are counted.
 //!
 //! A region is an outermost loop without calls, with all loops in it. Control enters it only at its
-//! header. The copy has the counters between its instructions, so a count costs one increment, and
-//! a step of a path one or two instructions more. The way into the copy is patched at the header. It is also patched at the headers of the loops in
+//! header. The copy has the counters between its instructions, so a count costs one increment. The
+//! way into the copy is patched at the header. It is also patched at the headers of the loops in
 //! it, for threads that are in one of these loops when the patches are written.
 
 use std::collections::BTreeSet;
@@ -15,13 +15,14 @@ use crate::isa::{
     SavedFlags,
 };
 
-use super::counter::{Tally, Transfer};
+use super::counter::Transfer;
 use super::counting::Counting;
 use super::function::Inside;
 use super::graph::{Block, BlockEnd, BlockId, EdgeKind, Node};
 use super::liveness::{Free, Liveness};
 use super::loops::LoopId;
 use super::path_step::{CountersKind, PathHeader, PathStep};
+use super::tally::Tally;
 
 /// A loop that runs from a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -359,6 +359,38 @@ fn a_frame_is_called_by_its_inlined_functions_then_its_own() {
 }
 
 #[test]
+fn loops_are_in_the_function_that_contains_them() {
+    let mut profile = sample();
+    let of = |line: u32, end_line: Option<u32>, inlined: usize| FrameLoop {
+        header: 0x1234,
+        file: Some("/src/app/app.c".to_owned()),
+        line: Some(line),
+        end_line,
+        inlined,
+    };
+    let unknown = FrameLoop {
+        header: 0x1234,
+        ..FrameLoop::default()
+    };
+    // The last one is in a copy that the call itself is not in.
+    profile.frames[0].loops = vec![
+        of(3, Some(4), 1),
+        of(7, None, 0),
+        unknown,
+        of(9, Some(9), 5),
+    ];
+    let labels = profile.labels(&profile.frames[0]);
+    let loops: Vec<&[String]> = labels.iter().map(|label| &label.loops[..]).collect();
+    assert_eq!(
+        loops,
+        [
+            ["loop at app.c:3-4", "loop at app.c:9"],
+            ["loop at app.c:7", "loop at app+0x1234"]
+        ]
+    );
+}
+
+#[test]
 fn a_name_cannot_command_the_terminal() {
     let mut profile = sample();
     profile.frames[0].function = Some("ev\x1b[2Jil\n".to_owned());
