@@ -5,6 +5,7 @@ use crate::addr::Svma;
 use crate::flow::{Flow, ModuleContext};
 use crate::function::Function;
 use crate::image::Image;
+use crate::isa::{Control, Insn};
 
 /// Parts of a function. Numbers are those of the function's control-flow graph, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,33 @@ impl Inside {
         calls: &mut NeverReturning,
     ) -> Result<Self, Refusal> {
         let flow = Flow::of(image, context, function).ok_or(Refusal::Empty)?;
+        Self::with_flow(image, context, flow, calls)
+    }
+
+    /// As [`Self::of`]. `None` also if the function has no jump backward, and so no loop.
+    pub fn with_loops(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        function: &Function,
+        calls: &mut NeverReturning,
+    ) -> Option<Self> {
+        let flow = Flow::of(image, context, function)?;
+        let leads_back = |insn: &Insn| match insn.control() {
+            Control::Jump | Control::ConditionalJump => insn.target() <= insn.at(),
+            Control::IndirectJump => true,
+            _ => false,
+        };
+        let has_loops = flow.insns.iter().any(leads_back);
+        let inside = has_loops.then(|| Self::with_flow(image, context, flow, calls));
+        inside?.ok()
+    }
+
+    fn with_flow(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        flow: Flow,
+        calls: &mut NeverReturning,
+    ) -> Result<Self, Refusal> {
         let graph = Graph::of(image, context, &flow, calls)?;
         let loops = Loops::of(&graph);
         Ok(Self { flow, graph, loops })

@@ -71,7 +71,8 @@ fn found(
     if function.range.end.0 - function.range.start.0 > MOST_BYTES {
         return Vec::new();
     }
-    let Ok(inside) = Inside::of(image.image(), image.context(), function, calls) else {
+    let inside = Inside::with_loops(image.image(), image.context(), function, calls);
+    let Some(inside) = inside else {
         return Vec::new();
     };
     // The branch at the end of a block is often at another line than its start.
