@@ -14,6 +14,7 @@ import cold
 import corrected
 import edges
 import exports
+import inside
 import metrics
 import peers
 import profiles
@@ -35,6 +36,7 @@ SERIES = {
     "metrics": metrics.metrics,
     "corrected": corrected.corrected,
     "edges": edges.edges,
+    "inside": inside.whole,
     "select": series.select,
     "peers": peers.peers,
     "programs": programs.programs,

@@ -34,6 +34,11 @@ VIEW = {"cpu": 0.03, "resident_mb": 150, "first_picture_s": 0.3}
 # The limit of the difference between two threads and one, as a fraction.
 THREADS_APART = 0.05
 
+# Limits of counting inside functions: the mean over the loops or programs, and each of them, as
+# multiples of the plain ones.
+INSIDE = {"edges": 1.08, "paths": 1.15}
+INSIDE_EACH = 1.3
+
 
 def bounds(figures):
     """Yields (what, found, bound, unit) for each promise about the series in `figures`."""
@@ -75,6 +80,14 @@ def bounds(figures):
         if row["callers"] == "dependent" and row["twin_ns"] >= SHORTEST:
             what = f"corrected time of {row['name']}"
             yield what, 100 * abs(row["apart"]["ordered"]), 100 * APART, " % apart"
+    for series, name in {"edges": "loop", "inside": "program"}.items():
+        rows = figures.get(series, [])
+        for way, most in INSIDE.items():
+            for row in rows:
+                yield f"{way} of {row[name]}", row["ratio"][way], INSIDE_EACH, "x"
+            if rows:
+                mean = sum(row["ratio"][way] for row in rows) / len(rows)
+                yield f"{way}, mean of the {name}s", mean, most, "x"
     for row in figures.get("suggest", []):
         yield f"suggest costs {row['program']}", 100 * row["cost"], 100 * SUGGEST, " %"
     for row in figures.get("view", []):
