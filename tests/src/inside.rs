@@ -43,18 +43,27 @@ pub fn insides(file: &Path) -> BTreeMap<String, Value> {
     found
 }
 
-/// As many transfers arrive at each block as leave it, and its count is their number.
-fn check_conservation(inside: &Value) {
+/// Checks that as many transfers arrive at each block as leave it, and that its count is their
+/// number.
+///
+/// # Panics
+/// If a block has another count.
+pub fn check_conservation(inside: &Value) {
     assert_eq!(inside["uncertain"], 0, "{inside}");
+    let sums = |end: &str| {
+        let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
+        for edge in list(inside, "edges") {
+            let block = edge[end].as_u64().unwrap_or(u64::MAX);
+            *sums.entry(block).or_default() += number(&edge["count"]);
+        }
+        sums
+    };
+    let (to, from) = (sums("to"), sums("from"));
     for (index, block) in list(inside, "blocks").iter().enumerate() {
-        let sum = |end: &str| -> u64 {
-            let edges = list(inside, "edges").iter();
-            let there = edges.filter(|edge| edge[end].as_u64() == Some(index as u64));
-            there.map(|edge| number(&edge["count"])).sum()
-        };
+        let sum = |sums: &BTreeMap<u64, u64>| sums.get(&(index as u64)).copied().unwrap_or(0);
         let expected = number(&block["count"]);
         assert_eq!(
-            [sum("to"), sum("from")],
+            [sum(&to), sum(&from)],
             [expected; 2],
             "block {index} of {inside}"
         );
@@ -87,33 +96,64 @@ pub fn routes(inside: &Value) -> BTreeMap<Route, u64> {
     sum
 }
 
-/// The back edges of an entry whose loops are reducible: those to a block that dominates their
-/// source.
-pub fn back_edges(inside: &Value) -> BTreeSet<(usize, usize)> {
-    let blocks = list(inside, "blocks").len();
+/// The edges of an entry: from the virtual entry or a block, to a block.
+fn arrivals(inside: &Value) -> Vec<(Option<usize>, usize)> {
     let edges = list(inside, "edges").iter();
-    let edges: Vec<(Option<usize>, usize)> = edges
+    edges
         .filter(|edge| edge["in_call"] != true)
         .filter_map(|edge| {
             let from = edge["from"].as_u64().map(|from| from as usize);
             Some((from, edge["to"].as_u64()? as usize))
         })
-        .collect();
+        .collect()
+}
+
+/// The back edges of an entry whose loops are reducible: those to a block that dominates their
+/// source.
+pub fn back_edges(inside: &Value) -> BTreeSet<(usize, usize)> {
+    let edges = arrivals(inside);
+    let mut after: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut sources: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (from, to) in edges.iter().filter_map(|&(from, to)| Some((from?, to))) {
+        after.entry(from).or_default().push(to);
+        sources.entry(to).or_default().push(from);
+    }
     // A block dominates another if that cannot be reached without it.
-    let dominates = |header: usize, source: usize| {
+    let reached_without = |header: usize| {
         let mut reached: BTreeSet<usize> = BTreeSet::new();
-        let mut work: Vec<usize> = (0..blocks)
-            .filter(|&to| edges.contains(&(None, to)))
-            .collect();
+        let starts = edges.iter().filter(|(from, _)| from.is_none());
+        let mut work: Vec<usize> = starts.map(|&(_, to)| to).collect();
         while let Some(block) = work.pop() {
             if block != header && reached.insert(block) {
-                work.extend(edges.iter().filter(|e| e.0 == Some(block)).map(|e| e.1));
+                work.extend(after.get(&block).into_iter().flatten());
             }
         }
-        !reached.contains(&source)
+        reached
     };
-    let between = edges.iter().filter_map(|&(from, to)| Some((from?, to)));
-    between.filter(|&(from, to)| dominates(to, from)).collect()
+    let mut back = BTreeSet::new();
+    for (to, sources) in sources {
+        let reached = reached_without(to);
+        let own = sources.into_iter().filter(|from| !reached.contains(from));
+        back.extend(own.map(|from| (from, to)));
+    }
+    back
+}
+
+/// True if each cycle of an entry has a back edge.
+pub fn is_reducible(inside: &Value) -> bool {
+    let back = back_edges(inside);
+    let edges = arrivals(inside).into_iter();
+    let edges = edges.filter_map(|(from, to)| Some((from?, to)));
+    let mut left: Vec<(usize, usize)> = edges.filter(|edge| !back.contains(edge)).collect();
+    // Blocks without an edge that leads to them are taken away until none is left.
+    loop {
+        let targets: BTreeSet<usize> = left.iter().map(|&(_, to)| to).collect();
+        let before = left.len();
+        left.retain(|(from, _)| targets.contains(from));
+        if left.len() == before {
+            return left.is_empty();
+        }
+    }
 }
 
 /// The paths of one function that a stepped program takes.

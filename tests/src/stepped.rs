@@ -160,7 +160,7 @@ struct Call {
 
 /// The address after a call from `at` that has just been made: the word that it has pushed to `sp`.
 /// `None` if another instruction was executed.
-fn return_address(pid: Pid, base: u64, at: u64, sp: u64) -> Option<u64> {
+pub(crate) fn return_address(pid: Pid, base: u64, at: u64, sp: u64) -> Option<u64> {
     const LONGEST: u64 = 8;
     let word = ptrace::read(pid, sp as ptrace::AddressType).ok()?;
     let next = (word as u64).wrapping_sub(base);
@@ -200,7 +200,7 @@ fn run_to(pid: Pid, file: &str, of: &BTreeMap<usize, Vec<Range<u64>>>) -> u64 {
 }
 
 /// The load address of a file in a process. `None` while the file is not mapped.
-fn base_of(pid: Pid, file: &str) -> Option<u64> {
+pub(crate) fn base_of(pid: Pid, file: &str) -> Option<u64> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let line = maps.lines().find(|line| line.ends_with(file))?;
     // A position-dependent program (ET_EXEC) has its link-time addresses.
