@@ -12,9 +12,6 @@ use ipath_profile::{
     Block, Edge, EdgeKind, Inside, Loop, PathEnd, PathStart, PathTotals, TakenPath,
 };
 
-/// The maximum number of functions whose source positions are looked up.
-const MOST_LOOKED_UP: usize = 256;
-
 /// The functions whose edges are counted.
 pub(super) struct Insides(Vec<Graph>);
 
@@ -46,8 +43,7 @@ impl Insides {
                 continue;
             };
             let mut graph = Graph::new(doc.clone(), of);
-            let module = document.modules.get(function.module);
-            if let Some(module) = module.filter(|_| graphs.len() < MOST_LOOKED_UP) {
+            if let Some(module) = document.modules.get(function.module) {
                 graph.find_positions(module, frames);
             }
             graphs.push(graph);
