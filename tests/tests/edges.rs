@@ -281,6 +281,39 @@ fn exceptions_are_seen_where_they_leave() {
     assert_eq!(left, 2 * 7, "{inside}");
 }
 
+/// An activation that `longjmp` brings back to a `setjmp` has not begun again, and the loop around
+/// it has no other entry or iteration.
+#[test]
+fn returns_of_setjmp_are_no_activations() {
+    for flags in ["-O0", "-O2"] {
+        let program = program_with("returns_again.c", &[flags, "-g"]);
+        let scratch = Scratch::new("edges-again");
+        let file = scratch.file("p.json");
+        let run = Run::ipath(["run", "--no-tui", "--edges", "tries,begins", "-o"]).arg(&file);
+        let run = run.arg("--").arg(&program).args(["6", "9"]).run().expect(0);
+        assert!(run.stdout.contains("ok 20"), "{}", run.report());
+        let found = insides(&file);
+        let again = |name: &str| -> u64 {
+            let edges = list(&found[name], "edges").iter();
+            let again = edges.filter(|edge| edge["in_call"] == true && edge["from"].is_null());
+            again.map(|edge| number(&edge["count"])).sum()
+        };
+        assert_eq!([again("tries"), again("begins")], [6 * 3, 2], "{found:#?}");
+        let own = &list(&found["tries"], "loops")[0];
+        assert_eq!(
+            [number(&own["entries"]), number(&own["iterations"])],
+            [6, 6 * 9]
+        );
+        let export = Run::ipath(["export", "--to", "lcov", "-o", "-"]).arg(&file);
+        let lcov = export.run().expect(0).stdout;
+        for row in ["FNDA:6,tries", "FNDA:6,begins"] {
+            assert!(lcov.lines().any(|line| line == row), "{row}: {lcov}");
+        }
+        let report = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;
+        assert_eq!(report.matches("6 activations").count(), 2, "{report}");
+    }
+}
+
 /// A child made by fork counts for itself if it is followed, and nothing if it is not.
 #[test]
 fn forked_children_do_not_disturb_counts() {

@@ -90,7 +90,7 @@ impl<'a> Listed<'a> {
     }
 
     /// The count of each source line: the largest count of its instructions. If these are not
-    /// known, only lines at which a block begins have a count, that of the block.
+    /// known, only lines at which a block begins have a count, that of its start.
     pub(super) fn lines(&self) -> BTreeMap<(&'a str, u32), LineCount> {
         let mut lines: BTreeMap<(&str, u32), LineCount> = BTreeMap::new();
         let mut add = |source, count, address| {
@@ -103,10 +103,11 @@ impl<'a> Listed<'a> {
         let in_calls = self.in_calls();
         for (index, block) in self.inside.blocks.iter().enumerate() {
             let instructions = self.instructions(index);
+            let [arrivals, departures] = in_calls[index];
             if instructions.is_empty()
                 && let Some(source) = block.source()
             {
-                add(source, block.count, block.address);
+                add(source, block.count.saturating_sub(arrivals), block.address);
             }
             // Activations that left inside a call did not execute what follows the last call, and
             // those that arrived inside a call did not execute what precedes the first one. Between
@@ -114,7 +115,6 @@ impl<'a> Listed<'a> {
             let is_call = |one: &Instruction| one.is_call;
             let first = instructions.iter().position(is_call);
             let last = instructions.iter().rposition(is_call);
-            let [arrivals, departures] = in_calls[index];
             for (place, instruction) in instructions.iter().enumerate() {
                 let count = match (first, last) {
                     (Some(first), _) if place <= first => block.count.saturating_sub(arrivals),

@@ -125,12 +125,12 @@ fn is_zero(count: &u64) -> bool {
 
 impl Inside {
     /// The number of activations: the entry edges into the first entered block at or after
-    /// `address`, the start of the function. Landing pads have entry edges, too.
+    /// `address`, the start of the function. Landing pads have entry edges, too. Arrivals inside a
+    /// call are no activations: a `longjmp` has led there, or the counting began during the call.
     pub fn activations(&self, address: u64) -> u64 {
         let entered = || {
-            self.edges
-                .iter()
-                .filter(|edge| edge.kind == EdgeKind::Entry)
+            let edges = self.edges.iter();
+            edges.filter(|edge| edge.kind == EdgeKind::Entry && !edge.in_call)
         };
         let start = |edge: &Edge| Some(self.blocks.get(edge.to?)?.address.wrapping_sub(address));
         let first = entered().filter_map(start).min();
@@ -156,14 +156,27 @@ impl Inside {
         begun.saturating_sub(ended)
     }
 
+    /// For each block, the number of executions of its first instruction. Activations that arrived
+    /// inside a call of the block have not executed it.
+    pub fn starts(&self) -> Vec<u64> {
+        let mut starts: Vec<u64> = self.blocks.iter().map(|block| block.count).collect();
+        for edge in self.edges.iter().filter(|edge| edge.in_call) {
+            if let Some(start) = edge.to.and_then(|to| starts.get_mut(to)) {
+                *start = start.saturating_sub(edge.count);
+            }
+        }
+        starts
+    }
+
     /// The count of each source line at which a block begins, by file and line. It is the largest
-    /// count of these blocks. Their sum would count the head of a loop twice.
+    /// count of the first instructions of these blocks. Their sum would count the head of a loop
+    /// twice.
     pub fn lines(&self) -> BTreeMap<(&str, u32), u64> {
         let mut lines = BTreeMap::new();
-        for block in &self.blocks {
+        for (block, start) in self.blocks.iter().zip(self.starts()) {
             if let Some(source) = block.source() {
                 let count: &mut u64 = lines.entry(source).or_default();
-                *count = block.count.max(*count);
+                *count = start.max(*count);
             }
         }
         lines

@@ -327,6 +327,7 @@ impl Graph {
         for (block, count) in entry.blocks.iter_mut().zip(arrivals) {
             block.count = count;
         }
+        let starts = entry.starts();
         for (of, (header, _, sources)) in entry.loops.iter_mut().zip(&self.doc.loops) {
             let is_back = |edge: &&Edge| {
                 let is_source = |from| sources.contains(&(from as u32));
@@ -334,7 +335,7 @@ impl Graph {
             };
             let back = entry.edges.iter().filter(is_back).map(|edge| edge.count);
             let back = back.fold(0, u64::saturating_add);
-            of.iterations = entry.blocks[of.header].count;
+            of.iterations = starts[of.header];
             of.entries = of.iterations.saturating_sub(back);
         }
     }

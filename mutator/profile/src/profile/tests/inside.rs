@@ -3,6 +3,7 @@
 use super::*;
 use crate::sample::with_inside;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 /// The example of the contract, with a loop of one block.
 fn contract_with_inside() -> Value {
@@ -136,6 +137,24 @@ fn uncertain_activations_allow_as_many_differences() {
     let message = "inside[1].blocks[1].count is 62, but its outgoing edges give 59, and \
         `uncertain` is 2";
     assert_eq!(error, message);
+}
+
+/// Arrivals inside a call, where `setjmp` returns again, are in the count of the block alone: they
+/// are no activations, and have not executed the line at which the block begins.
+#[test]
+fn arrivals_inside_calls_do_not_begin_at_the_block() {
+    let mut value = contract_with_inside();
+    let inside = &mut value["inside"][0];
+    inside["blocks"][0]["count"] = json!(15);
+    let edges = inside["edges"].as_array_mut().unwrap();
+    edges[2]["count"] = json!(12);
+    edges.push(json!({"from": null, "to": 0, "kind": "entry", "in_call": true, "count": 5}));
+    let profile = read(&value);
+    profile.check().unwrap();
+    let inside = &profile.inside[0];
+    assert_eq!((inside.activations(4560), inside.arrivals()), (10, 15));
+    assert_eq!(inside.starts(), [10, 30]);
+    assert_eq!(inside.lines(), BTreeMap::from([(("app.c", 12), 10)]));
 }
 
 /// Arrivals at landing pads are no activations.
