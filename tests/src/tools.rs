@@ -27,6 +27,14 @@ pub fn newest_go() -> PathBuf {
     installed("python/bin/go")
 }
 
+/// The folder of the sources of a crate, which contain those of the C library of another project.
+///
+/// # Panics
+/// If it is missing.
+pub fn sources(name: &str) -> PathBuf {
+    installed("sources").join(name)
+}
+
 fn installed(name: &str) -> PathBuf {
     let path = target_dir().join("tools").join(name);
     assert!(
