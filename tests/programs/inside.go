@@ -70,7 +70,8 @@ func packed() (sum int) {
 		panic("other text")
 	}
 	var value any
-	json.Unmarshal([]byte(`{"a": [1, 2.5, true, null, "x\u00e9"], "b": {"c": -3}}`), &value)
+	// The order of a map's elements is random.
+	json.Unmarshal([]byte(`[{"a": [1, 2.5, true, null, "x\u00e9"]}, {"b": {"c": -3}}]`), &value)
 	again, _ := json.Marshal(value)
 	return len(coded) + len(again)
 }

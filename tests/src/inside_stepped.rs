@@ -120,7 +120,8 @@ impl Compared<'_> {
     fn count(&self, option: &str, targets: &[Target]) -> (Entries, i32) {
         let file = self.scratch.file("p.json");
         let _ = std::fs::remove_file(&file);
-        let run = Run::new(ipath()).without_env("");
+        // The addresses are those of the first program in single steps.
+        let run = Run::new("setarch").without_env("").arg("-R").arg(ipath());
         let environment = self.environment.iter();
         let run = environment.fold(run, |run, (name, value)| run.env(name, *value));
         let mut run = run
@@ -178,7 +179,7 @@ impl Compared<'_> {
     ///
     /// These functions are left out: those that share code with another one, those whose blocks run
     /// too often, and those that two programs in single steps execute differently, one of them with
-    /// random addresses and a larger environment. Paths and trips are compared in functions whose
+    /// random addresses and a larger environment. The counted program is run as the other one. Paths and trips are compared in functions whose
     /// loops all have one entry.
     ///
     /// # Panics

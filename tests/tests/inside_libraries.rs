@@ -63,6 +63,13 @@ fn counts_in_the_c_library_are_those_of_single_steps() {
     at_least(equal, [150, 1800, 400, 100]);
 }
 
+#[test]
+fn counts_in_streams_are_those_of_single_steps() {
+    let program = program_with("drive_stdio.c", &["-fno-builtin"]);
+    let equal = compare_libraries(&program, &["libc.so"], (1000, 4000), &[]);
+    at_least(equal, [120, 1400, 120, 70]);
+}
+
 /// Other implementations of functions on strings, which use vectors of at most 128 bits.
 #[test]
 fn counts_are_those_of_single_steps_with_small_vectors() {
