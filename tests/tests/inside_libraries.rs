@@ -63,10 +63,16 @@ fn counts_in_the_c_library_are_those_of_single_steps() {
     at_least(equal, [150, 1800, 400, 100]);
 }
 
+/// The function that makes names of temporary files is left out: it draws random numbers, and
+/// sometimes draws again.
 #[test]
 fn counts_in_streams_are_those_of_single_steps() {
     let program = program_with("drive_stdio.c", &["-fno-builtin"]);
-    let equal = compare_libraries(&program, &["libc.so"], (1000, 4000), &[]);
+    let file = &libraries(&program, &["libc.so"])[0];
+    let random = patchable_of(file, &["__gen_tempname"]);
+    let mut all = patchable(file);
+    all.retain(|target| !random.contains(target));
+    let equal = compare(&program, &all, (1000, 4000), &[], &["--paths", "--loops"]);
     at_least(equal, [120, 1400, 120, 70]);
 }
 
