@@ -178,9 +178,9 @@ impl Compared<'_> {
     /// Compares the counts of these options with single steps.
     ///
     /// These functions are left out: those that share code with another one, those whose blocks run
-    /// too often, and those that two programs in single steps execute differently, one of them with
-    /// random addresses and a larger environment. The counted program is run as the other one. Paths and trips are compared in functions whose
-    /// loops all have one entry.
+    /// too often, and those that two programs in single steps execute differently. One of these two
+    /// has random addresses and a larger environment, the other one runs like the counted program.
+    /// Paths and trips are compared in functions whose loops all have one entry.
     ///
     /// # Panics
     /// If a count differs.
