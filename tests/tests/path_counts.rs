@@ -113,6 +113,20 @@ fn path_counts_are_those_of_single_steps() {
     }
 }
 
+/// Entries of a jump table that are never used do not end the table.
+#[test]
+fn tables_with_holes_are_read_whole() {
+    let more = ipath_tests::compile::source("table_holes.S");
+    let more = more.display().to_string();
+    let program = program_with("table_holes.c", &["-O2", &more]);
+    let found = equal(&["holes"], &[], &program, &["40"]);
+    let blocks = list(&found["holes"], "blocks");
+    let taken = blocks.iter().filter(|block| number(&block["count"]) > 0);
+    assert!(taken.count() >= 12, "{blocks:#?}");
+    let edges = counted_by("--edges", &["holes"], &[], &program, &["40"]);
+    assert_eq!(edges["holes"]["blocks"], found["holes"]["blocks"]);
+}
+
 /// The calls or the edges are measured beside the paths.
 #[test]
 fn path_counts_are_the_same_beside_others() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::addr::{Avma, Svma};
 use crate::inside::{Action, Moved, Region, Tally, Transfer};
-use crate::isa::{Code, Dispatch, Displaced, Goal, PathEntry, PathRow};
+use crate::isa::{Code, Dispatch, DispatchLabels, Displaced, Goal, PathEntry, PathRow};
 
 use super::terms::{BankedPc, CountCells, EmitError, Labels, PcPair};
 use super::trampoline::Builder;
@@ -326,10 +326,9 @@ impl Builder<'_> {
         (of, labels): (&Dispatch, Vec<Option<usize>>),
         more: i64,
     ) -> Result<(), EmitError> {
-        let (table, otherwise) = (self.out.label(), self.out.label());
-        self.out.dispatch(of, table);
-        self.out.place(otherwise);
-        self.out.undo_dispatch(of, table);
+        let own = DispatchLabels::new(&mut self.out);
+        self.out.dispatch(of, own);
+        self.out.undo_dispatch(of, own);
         if more != 0 {
             self.out.advance(region.bank, more);
         }
@@ -340,7 +339,7 @@ impl Builder<'_> {
         let mut entries = Vec::new();
         for (&target, label) in of.targets().iter().zip(labels) {
             let Some(inside) = label.filter(|_| of.keeps) else {
-                entries.push(label.unwrap_or(otherwise));
+                entries.push(label.unwrap_or(own.between));
                 continue;
             };
             let restores = self.out.label();
@@ -350,7 +349,7 @@ impl Builder<'_> {
             self.out.jump(Goal::Label(inside));
             entries.push(restores);
         }
-        self.tables.push((of.clone(), (table, otherwise), entries));
+        self.tables.push((of.clone(), own, entries));
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::addr::{Avma, Bias, Svma};
 use crate::inside::{Counter, PathStep};
-use crate::isa::{Code, Dispatch, Displaced, Goal, PathCells, PathRow};
+use crate::isa::{Code, Dispatch, DispatchLabels, Displaced, Goal, PathCells, PathRow};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 
 use super::terms::{BankedPc, CountCells, EmitError, Hooks, Labels, PcPair};
@@ -92,9 +92,9 @@ pub(super) struct Builder<'a> {
     uncounted: Vec<Uncounted>,
     /// The rows of the hooks of paths, with their labels. They are data, after all code.
     path_rows: Vec<(usize, PathRow)>,
-    /// The tables of jumps in copies: the labels of the table and of the way for other addresses,
-    /// and those of the targets. They are data, after all code.
-    pub(super) tables: Vec<(Dispatch, (usize, usize), Vec<usize>)>,
+    /// The tables of jumps in copies, with the labels of the targets. They are data, after all
+    /// code.
+    pub(super) tables: Vec<(Dispatch, DispatchLabels, Vec<usize>)>,
     /// The labels of the copies of each region that is entered, by the region's number.
     pub(super) copied: BTreeMap<u32, Labels>,
     /// The labels at which control may try again to enter the first copy, by the region's number

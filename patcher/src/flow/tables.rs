@@ -200,6 +200,14 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
             .is_some_and(|to| self.context.is_text(Svma(to)) && !(self.starts)(to))
     }
 
+    /// True if an entry with this target is never used: it leads to the end of the function. LLVM
+    /// fills the holes of a table with such entries if the default case is unreachable.
+    fn is_hole(&self, target: u64) -> bool {
+        let after = self.insns.partition_point(|insn| insn.at() < target);
+        let before = after.checked_sub(1).map(|last| &self.insns[last]);
+        before.is_some_and(|last| last.end() == target) && !(self.starts)(target)
+    }
+
     /// Adds the targets in the table of offsets at `table` to `landing`.
     pub(super) fn read_offsets(&self, table: u64, landing: &mut Vec<u64>) {
         for index in 0..MOST_ENTRIES {
@@ -209,6 +217,9 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
             };
             let entry = i32::from_le_bytes(*entry);
             let target = table.wrapping_add(i64::from(entry) as u64);
+            if self.is_hole(target) {
+                continue;
+            }
             if !(self.starts)(target) {
                 return;
             }
@@ -225,10 +236,13 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
             return entries;
         }
         let places = (0..MOST_ENTRIES).map(|index| table.wrapping_add(ENTRY * index));
-        let own = places.take_while(|&at| self.is_label(at));
-        let before = found.landing.len();
-        found.landing.extend(own.filter_map(|at| self.entry_of(at)));
-        let entries = (found.landing.len() - before) as u64;
+        let is_hole = |at: u64| self.entry_of(at).is_some_and(|to| self.is_hole(to));
+        let own = places.take_while(|&at| self.is_label(at) || is_hole(at));
+        let mut entries = 0;
+        for (at, number) in own.zip(1..).filter(|(at, _)| self.is_label(*at)) {
+            found.landing.extend(self.entry_of(at));
+            entries = number;
+        }
         found.read.insert(table, entries);
         entries
     }

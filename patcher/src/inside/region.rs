@@ -70,9 +70,12 @@ impl Moved {
     }
 }
 
-/// The maximum number of instructions in the copies of one region, of which there is one for each
-/// header.
+/// The maximum number of instructions of a region times its headers. Each header has copies of all
+/// instructions.
 const MOST_INSNS: usize = 2048;
+/// The maximum size of the tables of a region's jumps times its headers, in bytes. Each copy has
+/// tables of its own.
+const MOST_TABLES: usize = 1 << 16;
 
 impl Region {
     /// The regions of a function with these counters of edges.
@@ -241,8 +244,14 @@ impl Finder<'_, '_> {
             BankRegister::choose(&insns, all_free, flags)?
         };
         let moved = insns.iter().map(|insn| self.moved(insn, is_inside));
+        let moved: Vec<Moved> = moved.collect::<Option<_>>()?;
+        let tables = moved.iter().filter_map(|insn| insn.dispatch.as_ref());
+        let tables = tables.map(Dispatch::table_len).sum::<usize>();
+        if tables * headers.len() > MOST_TABLES {
+            return None;
+        }
         Some(Region {
-            insns: moved.collect::<Option<_>>()?,
+            insns: moved,
             headers,
             tallies,
             bank,

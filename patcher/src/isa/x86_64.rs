@@ -30,7 +30,7 @@ pub use bank::{
 pub use code::{Code, Goal, HOOK, HOOK_AT_POINT};
 pub use count::{COUNT, CountIn};
 pub use decoding::{Insns, decode, first};
-pub use dispatch::{DISPATCH, Dispatch};
+pub use dispatch::{DISPATCH, Dispatch, DispatchLabels};
 pub use epilogue::{FramePointer, FrameState, StackPlace};
 pub use insn::{Facts, Insn, LONGEST_INSN, Reg, SHORTEST_CALL};
 pub use jump_source::{jump_source, table_of};

@@ -79,6 +79,10 @@ pub(super) fn frame(
     let (lines, loops) = known.lines_of(image, path);
     let mut frame = describe(image, at, lines);
     frame.loops = loops.around(image, at, lines);
+    for of in &mut frame.loops {
+        // The call may be in fewer copies than the start of its block.
+        of.inlined = of.inlined.min(frame.inlined.len());
+    }
     // The file may have changed during the read.
     if !image.is_intact() || image.bytes().is_cut() {
         return None;

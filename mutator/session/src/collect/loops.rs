@@ -20,6 +20,10 @@ use ipath_symbols::lines::{FileLines, SourceFrame};
 const MOST_FUNCTIONS: usize = 1 << 12;
 /// The maximum size of a function whose loops are found, in bytes of code.
 const MOST_BYTES: u64 = 1 << 18;
+/// The maximum sum of the blocks of all loops of a function.
+const MOST_BLOCKS: usize = 1 << 16;
+/// The maximum number of loops around a call, from the innermost on.
+const MOST_AROUND: usize = 16;
 
 /// The loops of the functions of one image that have been looked at.
 #[derive(Default)]
@@ -57,6 +61,7 @@ impl ImageLoops {
         let all = known.or_insert_with(|| found(image, &function, lines, calls).into());
         let is_in = |(start, end): &(Svma, Svma)| (*start..*end).contains(&at);
         let around = all.iter().filter(|of| of.blocks.iter().any(is_in));
+        let around = around.take(MOST_AROUND);
         around.map(|of| of.shown.clone()).collect()
     }
 }
@@ -78,7 +83,18 @@ fn found(
     // The branch at the end of a block is often at another line than its start.
     let mut chains: HashMap<BlockId, [Chain; 2]> = HashMap::new();
     let all = inside.loops.loops();
-    let mut ids: Vec<LoopId> = (0..all.len() as u32).map(LoopId).collect();
+    // Jumps between the parts of an interpreter make a loop of each part and all later ones.
+    let is_shown = |id: &LoopId| {
+        let own = &all[id.index()];
+        let around = own.parent.map(|parent| &all[parent.index()]);
+        own.is_reducible || around.is_none_or(|around| around.is_reducible)
+    };
+    let ids = (0..all.len() as u32).map(LoopId).filter(is_shown);
+    let mut ids: Vec<LoopId> = ids.collect();
+    let blocks = ids.iter().map(|&id| inside.loops.blocks(id).count());
+    if blocks.sum::<usize>() > MOST_BLOCKS {
+        return Vec::new();
+    }
     ids.sort_by_key(|id| std::cmp::Reverse(all[id.index()].depth));
     let of = |id: LoopId| {
         let blocks: Vec<BlockId> = inside.loops.blocks(id).collect();
