@@ -44,7 +44,7 @@ impl Profile {
                     name,
                     place: position(inline.file.as_deref(), inline.line).unwrap_or_default(),
                     inlined: true,
-                    loops: self.loops(frame, depth),
+                    loops: Self::loops(frame, depth),
                 }
             })
             .collect();
@@ -56,29 +56,18 @@ impl Profile {
             place: position(frame.file.as_deref(), frame.line)
                 .unwrap_or_else(|| self.place_name(frame).into_owned()),
             inlined: false,
-            loops: self.loops(frame, 0),
+            loops: Self::loops(frame, 0),
         });
         labels
     }
 
     /// The loops around a call in the function that is inlined `depth` times, innermost first.
-    fn loops(&self, frame: &Frame, depth: usize) -> Vec<String> {
+    fn loops(frame: &Frame, depth: usize) -> Vec<String> {
         // The call may be in fewer copies than the start of its block.
         let depth_of = |of: &FrameLoop| of.inlined.min(frame.inlined.len());
         let own = frame.loops.iter().filter(|of| depth_of(of) == depth);
-        own.map(|of| format!("loop at {}", self.place_of(frame, of)))
+        own.map(|of| format!("loop at {}", place_of(frame, of)))
             .collect()
-    }
-
-    /// The lines of a loop (`solve.c:12-20`), or its address if they are not known.
-    fn place_of(&self, frame: &Frame, of: &FrameLoop) -> String {
-        let Some(place) = position(of.file.as_deref(), of.line) else {
-            return format!("{}+{:#x}", self.module_name(frame.module), of.header);
-        };
-        match of.end_line.filter(|&end| Some(end) > of.line) {
-            Some(end) => format!("{place}-{end}"),
-            None => place,
-        }
     }
 
     /// The demangled function of `frame`. `module+0xSTART` if it has no name, or `module+0xADDRESS`
@@ -159,6 +148,25 @@ impl Profile {
         };
         let own = of(&|m| is_same(m) && m.base == module.base);
         !own.is_disjoint(&of(&is_other))
+    }
+}
+
+/// The lines of a loop (`solve.c:12-20`). If they are not known, the offset of its header from the
+/// start of the function (`+0x1f`), or its address.
+fn place_of(frame: &Frame, of: &FrameLoop) -> String {
+    let Some(place) = position(of.file.as_deref(), of.line) else {
+        let start = frame
+            .offset
+            .map(|offset| frame.address.wrapping_sub(offset));
+        let offset = start.and_then(|start| of.header.checked_sub(start));
+        return offset.map_or_else(
+            || format!("{:#x}", of.header),
+            |offset| format!("+{offset:#x}"),
+        );
+    };
+    match of.end_line.filter(|&end| Some(end) > of.line) {
+        Some(end) => format!("{place}-{end}"),
+        None => place,
     }
 }
 

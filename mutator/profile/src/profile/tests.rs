@@ -368,15 +368,16 @@ fn loops_are_in_the_function_that_contains_them() {
         end_line,
         inlined,
     };
-    let unknown = FrameLoop {
-        header: 0x1234,
+    let unknown = |header: u64| FrameLoop {
+        header,
         ..FrameLoop::default()
     };
     // The last one is in a copy that the call itself is not in.
     profile.frames[0].loops = vec![
         of(3, Some(4), 1),
         of(7, None, 0),
-        unknown,
+        unknown(4711),
+        unknown(0x1000),
         of(9, Some(9), 5),
     ];
     let labels = profile.labels(&profile.frames[0]);
@@ -384,8 +385,8 @@ fn loops_are_in_the_function_that_contains_them() {
     assert_eq!(
         loops,
         [
-            ["loop at app.c:3-4", "loop at app.c:9"],
-            ["loop at app.c:7", "loop at app+0x1234"]
+            vec!["loop at app.c:3-4", "loop at app.c:9"],
+            vec!["loop at app.c:7", "loop at +0x17", "loop at 0x1000"]
         ]
     );
 }
