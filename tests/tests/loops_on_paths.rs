@@ -6,7 +6,7 @@ use ipath_tests::inside::{list, number};
 use ipath_tests::place::Scratch;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// The number of the line with this mark.
 fn line(mark: &str) -> u64 {
@@ -16,12 +16,19 @@ fn line(mark: &str) -> u64 {
     at.unwrap_or_else(|| panic!("a line with {mark}")) as u64 + 1
 }
 
-/// The frames of the calls of `leaf`, by the line of the call.
-fn calls(program: &Path) -> BTreeMap<u64, Value> {
-    let scratch = Scratch::new("loops-on-paths");
+/// Measures `leaf` in the program, compiled with these flags. Returns the profile's file.
+fn measured(scratch: &Scratch, flags: &[&str]) -> PathBuf {
     let file = scratch.file("p.json");
     let run = Run::ipath(["run", "--no-tui", "-f", "leaf", "-o"]).arg(&file);
+    let program = program_with("loops_on_paths.c", flags);
     run.arg("--").arg(program).run().expect(0);
+    file
+}
+
+/// The frames of the calls of `leaf`, by the line of the call.
+fn calls(flags: &[&str]) -> BTreeMap<u64, Value> {
+    let scratch = Scratch::new("loops-on-paths");
+    let file = measured(&scratch, flags);
     let text = std::fs::read_to_string(&file).expect("a profile");
     let json: Value = serde_json::from_str(&text).expect("JSON");
     let frames = list(&json, "frames");
@@ -49,8 +56,7 @@ fn loops(frame: &Value) -> Vec<(u64, u64, u64)> {
 #[test]
 fn calls_are_shown_in_their_loops() {
     for flags in [&["-O0", "-g"][..], &["-O1", "-g"], &["-Os", "-g"]] {
-        let program = program_with("loops_on_paths.c", flags);
-        let calls = calls(&program);
+        let calls = calls(flags);
         let found = |mark: &str| {
             let frame = calls.get(&line(mark));
             loops(frame.unwrap_or_else(|| panic!("{flags:?}: {mark} in {calls:#?}")))
@@ -84,11 +90,8 @@ fn calls_are_shown_in_their_loops() {
 
 #[test]
 fn reports_show_loops_between_callers() {
-    let program = program_with("loops_on_paths.c", &["-O1", "-g"]);
     let scratch = Scratch::new("loops-in-reports");
-    let file = scratch.file("p.json");
-    let run = Run::ipath(["run", "--no-tui", "-f", "leaf", "-o"]).arg(&file);
-    run.arg("--").arg(&program).run().expect(0);
+    let file = measured(&scratch, &["-O1", "-g"]);
     for arguments in [&["--tree"][..], &["--verbose"]] {
         let report = Run::ipath(["report"]).arg(&file).args(arguments);
         let report = report.run().expect(0).stdout;
@@ -104,11 +107,8 @@ fn reports_show_loops_between_callers() {
 /// Without source positions, a loop is given by the offset of its header in the function.
 #[test]
 fn loops_without_lines_have_offsets() {
-    let program = program_with("loops_on_paths.c", &["-O1"]);
     let scratch = Scratch::new("loops-without-lines");
-    let file = scratch.file("p.json");
-    let run = Run::ipath(["run", "--no-tui", "-f", "leaf", "-o"]).arg(&file);
-    run.arg("--").arg(&program).run().expect(0);
+    let file = measured(&scratch, &["-O1"]);
     let report = Run::ipath(["report", "--tree"]).arg(&file);
     let report = report.run().expect(0).stdout;
     assert!(report.contains("loop at +0x"), "{report}");

@@ -109,17 +109,16 @@ fn leaders(region: &Region, entered: &BTreeSet<usize>) -> BTreeSet<usize> {
 enum Start {
     /// A version of the instruction with this index.
     Version(usize, Sum, Label),
-    /// The conditional jump with this index is taken.
-    Taken(usize, Sum, Label),
-    /// Control goes on at this address.
-    At(Svma, Sum, Label),
+    /// Control goes on at this address, after the conditional jump with this index was taken if
+    /// there is one.
+    At(Option<usize>, Svma, Sum, Label),
 }
 
 struct Versions<'r> {
     region: &'r Region,
     leaders: BTreeSet<usize>,
     /// The labels of all versions, by the index of the instruction.
-    labels: BTreeMap<(usize, Sum), Label>,
+    labels: BTreeMap<usize, BTreeMap<Sum, Label>>,
     /// The next label without a meaning.
     next: Label,
     waiting: VecDeque<Start>,
@@ -128,16 +127,11 @@ struct Versions<'r> {
 impl Versions<'_> {
     /// The label of this version, which is made if it is missing. `None` if there are too many.
     fn label(&mut self, index: usize, sum: Sum) -> Option<Label> {
-        if let Some(&known) = self.labels.get(&(index, sum)) {
+        let own = self.labels.entry(index).or_default();
+        if let Some(&known) = own.get(&sum) {
             return Some(known);
         }
-        let lowest = Sum {
-            register: None,
-            more: i64::MIN,
-        };
-        let own = self.labels.range((index, lowest)..).map(|(key, _)| key);
-        let own = own.take_while(|(of, _)| *of == index);
-        let others = own.filter(|(_, other)| *other != Sum::ENTERED).count();
+        let others = own.keys().filter(|other| **other != Sum::ENTERED).count();
         let label = if sum == Sum::ENTERED {
             index
         } else if others + 1 < most_copies(self.region) {
@@ -146,7 +140,7 @@ impl Versions<'_> {
         } else {
             return None;
         };
-        self.labels.insert((index, sum), label);
+        own.insert(sum, label);
         self.waiting.push_back(Start::Version(index, sum, label));
         Some(label)
     }
@@ -160,16 +154,11 @@ impl Versions<'_> {
                 pieces.push(Piece::Place(label));
                 (index, sum)
             }
-            Start::At(target, sum, label) => {
+            Start::At(jump, target, mut sum, label) => {
                 pieces.push(Piece::Place(label));
-                self.go_on(&mut pieces, target, sum);
-                return pieces;
-            }
-            Start::Taken(index, mut sum, label) => {
-                pieces.push(Piece::Place(label));
-                let target = region.insns[index].displaced.jump_target();
-                let target = target.unwrap_or_default();
-                self.steps(&mut pieces, (index, Transfer::Taken), target, &mut sum);
+                if let Some(jump) = jump {
+                    self.steps(&mut pieces, (jump, Transfer::Taken), target, &mut sum);
+                }
                 self.go_on(&mut pieces, target, sum);
                 return pieces;
             }
@@ -236,10 +225,7 @@ impl Versions<'_> {
         if let Some(label) = inside.and_then(|index| self.label(index, sum)) {
             return label;
         }
-        self.next += 1;
-        let label = self.next - 1;
-        self.waiting.push_back(Start::At(target, sum, label));
-        label
+        self.way(None, target, sum)
     }
 
     /// Where a conditional jump leads if it is taken: to a version of its target, or to pieces of
@@ -249,9 +235,14 @@ impl Versions<'_> {
         if self.region.tallies_at(at, Transfer::Taken).next().is_none() {
             return self.at(target, sum);
         }
+        self.way(Some(index), target, sum)
+    }
+
+    /// The label of pieces that go on at `target`, after the jump with the index `jump` was taken.
+    fn way(&mut self, jump: Option<usize>, target: Svma, sum: Sum) -> Label {
         self.next += 1;
         let label = self.next - 1;
-        self.waiting.push_back(Start::Taken(index, sum, label));
+        self.waiting.push_back(Start::At(jump, target, sum, label));
         label
     }
 

@@ -155,7 +155,7 @@ impl Region {
 
     /// True if paths are followed.
     pub fn follows(&self) -> bool {
-        self.headers.iter().any(|header| header.path.is_some())
+        self.bank.follows()
     }
 
     /// The addresses outside of the region at which control may continue, each once.

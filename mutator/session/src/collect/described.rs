@@ -13,7 +13,7 @@ use patcher::function::is_of_blocks;
 
 use super::loops::ImageLoops;
 use ipath_base::files::Stamp;
-use ipath_profile::Frame;
+use ipath_profile::{Frame, FrameLoop};
 use ipath_symbols::images::{ImageId, OpenImage};
 use ipath_symbols::lines::FileLines;
 use ipath_target::process::identity::{FileId, file_id};
@@ -76,13 +76,8 @@ pub(super) fn frame(
         known.frames.clear();
     }
     let _step = Step::begin(format!("reading the debug information of {path}"));
-    let (lines, loops) = known.lines_of(image, path);
+    let (lines, _) = known.lines_of(image, path);
     let mut frame = describe(image, at, lines);
-    frame.loops = loops.around(image, at, lines);
-    for of in &mut frame.loops {
-        // The call may be in fewer copies than the start of its block.
-        of.inlined = of.inlined.min(frame.inlined.len());
-    }
     // The file may have changed during the read.
     if !image.is_intact() || image.bytes().is_cut() {
         return None;
@@ -91,10 +86,32 @@ pub(super) fn frame(
         frame.file = None;
         frame.line = None;
         frame.inlined.clear();
-        frame.loops.clear();
     }
     known.frames.insert((id, at), frame.clone());
     Some(frame)
+}
+
+/// The loops around a call site in an image whose [`frame`] has `inlined` functions. Empty if the
+/// mapped file `file` was written to after it was opened.
+pub(super) fn loops(
+    image: &Arc<OpenImage>,
+    at: Svma,
+    path: &str,
+    file: &FileId,
+    inlined: usize,
+) -> Vec<FrameLoop> {
+    let known = &mut *described();
+    let (lines, loops) = known.lines_of(image, path);
+    let mut around = loops.around(image, at, lines);
+    // The file may have changed during the read.
+    if !image.is_intact() || image.bytes().is_cut() || is_rewritten(image, path, file) {
+        return Vec::new();
+    }
+    for of in &mut around {
+        // The call may be in fewer copies than the start of its block.
+        of.inlined = of.inlined.min(inlined);
+    }
+    around
 }
 
 /// True if the mapped file is still at `path` and was written to since it was opened. Bytes that

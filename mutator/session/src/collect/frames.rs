@@ -302,6 +302,7 @@ impl Frames {
             self.unread.insert(key.clone(), cause);
             return (unnamed(bias.to_svma(at).0), Some((key, None)));
         };
+        frame.loops = described::loops(&image, svma, &path, &place.file, frame.inlined.len());
         if described::lacks_units(&image) && self.split.insert(key.clone()) {
             // Otherwise the note is added when a profile includes the module.
             let is_there = self.modules.contains_key(&key);

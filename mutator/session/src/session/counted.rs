@@ -177,23 +177,25 @@ impl Counters {
             back: paths.back.iter().map(|edge| edge.0).collect(),
         });
         let first = self.document.first_of_paths();
+        let are_alone = self.hooks.is_empty();
+        self.add_steps(&paths.hooks, first);
         self.regions.clear();
-        if self.hooks.is_empty() {
-            let of = |mut header: PathHeader| {
+        if are_alone {
+            let headers = paths.headers.iter().map(|&header| {
+                let mut header = header;
                 header.first += first;
                 header
-            };
-            let headers: Vec<PathHeader> = paths.headers.iter().copied().map(of).collect();
-            let steps = paths.hooks.iter().map(|&(at, mut step)| {
-                step.first += first;
-                (at, step)
+            });
+            let headers: Vec<PathHeader> = headers.collect();
+            let steps = self.hooks.iter().filter_map(|hook| match hook.effect {
+                Effect::Path(step) => Some((hook.at, step)),
+                _ => None,
             });
             let steps: Vec<_> = steps.collect();
             let (image, context) = (image.image(), image.context());
             let regions = Region::of_paths(image, context, inside, (&steps, &headers));
             self.regions = regions.into_iter().map(Arc::new).collect();
         }
-        self.add_steps(&paths.hooks, first);
     }
 }
 

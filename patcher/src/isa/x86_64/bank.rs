@@ -147,6 +147,11 @@ impl BankRegister {
         self.number
     }
 
+    /// True if the register follows the path of the activation.
+    pub fn follows(self) -> bool {
+        self.follows
+    }
+
     /// True if the register's value is on the stack while a copy runs.
     pub fn is_spilled(self) -> bool {
         self.is_spilled
