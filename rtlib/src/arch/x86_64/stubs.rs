@@ -107,6 +107,7 @@ macro_rules! stub {
             parts::restore!(),
             parts::found!($resume),
             parts::slow!(),
+            parts::align!(),
             fast = sym $fast,
             slow = sym $slow,
             trial = sym trial::calls,

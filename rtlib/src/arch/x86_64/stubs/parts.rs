@@ -237,4 +237,14 @@ macro_rules! slow {
     };
 }
 
-pub(crate) use {compiled, enter, found, prepare, restore, save, slow, verify};
+/// Aligns the next stub, and the section and thus this stub, to a cache line. Otherwise the cost of
+/// a call changes with the size of other stubs.
+macro_rules! align {
+    () => {
+        "
+    .p2align 6
+        "
+    };
+}
+
+pub(crate) use {align, compiled, enter, found, prepare, restore, save, slow, verify};

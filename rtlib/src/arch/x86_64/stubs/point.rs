@@ -47,6 +47,7 @@ macro_rules! point_stub {
                     "jmp 27b" // the run has the result of the walk
                 ),
                 parts::slow!(),
+                parts::align!(),
                 fast = sym ipath_remember_point,
                 slow = sym ipath_slow_point,
                 trial = sym trial::calls,
