@@ -26,6 +26,7 @@ pub use second_side::options_in_front;
 pub use slips::slip;
 
 use clap::error::ErrorKind;
+use patcher::select::Spot;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Measures the cost of functions, split by the call path that reached them: live and exact, in a
@@ -59,6 +60,10 @@ impl Cli {
                 let parts = given.iter().flat_map(|text| parse::patterns(text));
                 *given = parts.collect();
             }
+            let (loops, functions) = std::mem::take(&mut patterns.func)
+                .into_iter()
+                .partition(|text| Spot::parse_timed(text).is_some());
+            (patterns.func, patterns.timed) = (functions, loops);
         }
         if let Command::Attach { of, job, .. } = &self.command
             && of.subject().is_none()
@@ -423,9 +428,12 @@ pub struct Job {
 #[derive(Debug, Args)]
 pub struct Patterns {
     /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET;
-    /// several with commas
+    /// or FUNC:loopN or FUNC:loops to time loops by themselves; several with commas
     #[arg(short, long = "func", value_name = "PATTERN")]
     pub func: Vec<String>,
+    /// Loops among the given functions: FUNC:loopN and FUNC:loops.
+    #[arg(skip)]
+    pub timed: Vec<String>,
     /// Instructions whose executions are counted: FUNC+0xOFFSET, FUNC:blockN, FUNC:loopN,
     /// module+0xOFFSET, 0xADDR or FILE:LINE
     #[arg(long, value_name = "PLACE")]
@@ -451,9 +459,9 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// True if instructions, edges or paths are counted.
+    /// True if instructions, edges or paths are counted, or loops are timed.
     pub fn has_places(&self) -> bool {
-        [&self.at, &self.edges, &self.loops, &self.paths]
+        [&self.timed, &self.at, &self.edges, &self.loops, &self.paths]
             .into_iter()
             .any(|given| !given.is_empty())
     }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use crate::addr::Svma;
 use crate::elf::ElfFile;
 use crate::function::FunctionTable;
-use crate::tables::{Pclntab, Plt, Unwind, landing_pads};
+use crate::tables::{Pclntab, Plt, Unwind, exception_sites, landing_pads};
 
 pub use crate::elf::{ImageError, Segment};
 pub use crate::tables::{CfaAt, Fde, Frames};
@@ -95,6 +95,11 @@ impl<'d> Image<'d> {
     /// ascending. Incomplete if the LSDA cannot be read to its end.
     pub fn landing_pads(&self, fde: &Fde) -> Vec<Svma> {
         landing_pads(&self.file, fde).0
+    }
+
+    /// The call sites of the function whose exceptions arrive at a landing pad, each with the pad.
+    pub fn exception_sites(&self, fde: &Fde) -> Vec<(Range<Svma>, Svma)> {
+        exception_sites(&self.file, fde).0
     }
 
     /// Like [`Image::landing_pads`], but `None` if the LSDA cannot be read to its end. In that

@@ -8,7 +8,8 @@
 //! before an instruction may overwrite. [`Numbering`] numbers the acyclic paths.
 //!
 //! The module knows no process. An activation that leaves the middle of a block by an exception, by
-//! `longjmp` or by the end of its thread has no edge in the graph.
+//! `longjmp` or by the end of its thread has no edge in the graph. [`Span`] gives the hooks that time a
+//! loop.
 
 mod build;
 mod chords;
@@ -33,6 +34,7 @@ mod random;
 mod refuse;
 mod region;
 mod solve;
+mod spans;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -56,4 +58,5 @@ pub use place::Place;
 pub use refuse::Refusal;
 pub use region::{Header, Moved, Region};
 pub use solve::{Unsolved, solve};
+pub use spans::{Span, SpanStep, Spanless};
 pub use tally::Tally;

@@ -7,7 +7,7 @@ mod pclntab;
 mod plt;
 mod unwind;
 
-pub(crate) use lsda::landing_pads;
+pub(crate) use lsda::{exception_sites, landing_pads};
 pub(crate) use pclntab::{GoFunction, Pclntab};
 pub(crate) use plt::Plt;
 pub(crate) use unwind::Unwind;

@@ -162,6 +162,7 @@ impl Compared<'_> {
             tail_cell: cell,
             lend_cell: cell,
             point_cell: None,
+            span_cells: None,
             counts: Some(cells),
             id: 0,
         };

@@ -189,6 +189,7 @@ fn check(name: &str, data: &[u8]) {
         tail_cell: Avma(TRAMPOLINES - 24),
         lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: Some(Avma(TRAMPOLINES - 24)),
+        span_cells: None,
         counts: None,
         id: 0x1234_5678,
     };
@@ -288,6 +289,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
         tail_cell: Avma(TRAMPOLINES - 24),
         lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: None,
+        span_cells: None,
         counts: None,
         id: 1,
     };

@@ -49,6 +49,7 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
             tail_cell: Avma(TRAMPOLINES - 24),
             lend_cell: Avma(TRAMPOLINES - 24),
             point_cell: Some(Avma(TRAMPOLINES - 24)),
+            span_cells: None,
             counts: None,
             id: 1,
         };

@@ -12,6 +12,7 @@ pub mod next;
 pub mod path;
 pub mod point;
 mod registering;
+pub mod span;
 mod switches;
 #[cfg(ipath_image)]
 pub mod trap;

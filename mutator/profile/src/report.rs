@@ -474,20 +474,23 @@ impl<'p> Report<'p> {
     /// are not counted.
     fn place(&self, function: &Function) -> Vec<String> {
         let entry = printable(&function.entry);
+        let is_loop = function.of_loop.is_some();
         let how = match function.exits.as_slice() {
             [] if function.point => format!("a point, {entry}"),
+            [] if is_loop => format!("entries {entry}, ends not patched"),
             [] => format!("entry {entry}, exits not patched"),
             exits => format!("entry {entry}, exits {}", printable(&exits.join(", "))),
         };
         let module = self.profile.module_name(Some(function.module));
         let place = format!("at {module}+{:#x}", function.address);
-        let place = match function.position().filter(|_| function.point) {
+        let place = match function.position().filter(|_| function.point || is_loop) {
             Some(position) => format!("{place}, {}", printable(&position)),
             None => place,
         };
         let mut lines = vec![match self.options.verbose {
             true => format!("{place}, {how}"),
             false if function.point => format!("{place}, a point"),
+            false if is_loop => format!("{place}, a loop"),
             false => place,
         }];
         if let Some(measured) = &function.measured {
@@ -537,10 +540,11 @@ impl<'p> Report<'p> {
     fn end(&self, index: usize) -> Rc<Frame> {
         let function = &self.profile.functions[index];
         let module = self.profile.module_name(Some(function.module));
+        let position = function.position().filter(|_| function.of_loop.is_some());
         Rc::new(Frame {
             name: printable(&function.name).into_owned(),
             suffix: self.profile.distinction(index),
-            place: module.into_owned(),
+            place: position.unwrap_or_else(|| module.into_owned()),
             fold: None,
             is_own: true,
             loops: Vec::new(),

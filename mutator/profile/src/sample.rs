@@ -89,6 +89,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         clones: Vec::new(),
         inlined: 0,
         point: false,
+        of_loop: None,
         tail: 0,
         is_removed: false,
         only_edges: false,

@@ -64,19 +64,22 @@ fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile 
 const FOLLOWED: &str = "processes that ended while a command followed this one are only in the \
     profile of that command";
 
-/// Fails if metrics are given for points, which are only counted: for `add` if no function is given
-/// beside them, for `remove` if any point is given.
+/// Fails if metrics are given for points, which are only counted: for `add` if nothing that is timed
+/// is given beside them, for `remove` if any point or loop is given.
 fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
     let of_points = match operation {
-        "add" => given.func.is_empty(),
+        "add" => given.func.is_empty() && given.timed.is_empty(),
         _ => given.has_places(),
     };
-    if of_points && !metric.is_empty() {
-        let cause = "points are only counted";
-        Err(Failure::new(operation, "-m", cause).usage())
-    } else {
-        Ok(())
+    if !of_points || metric.is_empty() {
+        return Ok(());
     }
+    let cause = if given.timed.is_empty() {
+        "points are only counted"
+    } else {
+        "the metrics of a loop do not change while it is in"
+    };
+    Err(Failure::new(operation, "-m", cause).usage())
 }
 
 /// Instruments further functions, or adds metrics to functions, in each session that [`open_all`]

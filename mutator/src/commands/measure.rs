@@ -34,6 +34,11 @@ pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, F
         let subject = || format!("{option} '{given}'");
         Spot::parse(text).map_err(|e| Failure::new(operation, subject(), e).usage())
     };
+    let timed = patterns.timed.iter().filter_map(|text| {
+        let spot = Spot::parse_timed(text)?;
+        let failed = |e| Failure::new(operation, format!("-f '{text}'"), e).usage();
+        Some(spot.map_err(failed))
+    });
     let places = patterns.at.iter().map(|text| parse("--at", text, text));
     let wholes = [
         ("--edges", &patterns.edges, "edges"),
@@ -45,7 +50,7 @@ pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, F
             .iter()
             .map(move |text| parse(option, text, &format!("{text}:{part}")))
     });
-    places.chain(wholes).collect()
+    timed.chain(places).chain(wholes).collect()
 }
 
 /// The options of a session. If only points are given, only counts are measured.
@@ -54,7 +59,8 @@ pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, F
 /// `--when` with points only, or a metric or condition that cannot be parsed.
 pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
     let mut metrics = metrics(operation, &measure.metric)?;
-    if measure.patterns.has_places() && measure.patterns.func.is_empty() {
+    let Patterns { func, timed, .. } = &measure.patterns;
+    if measure.patterns.has_places() && func.is_empty() && timed.is_empty() {
         if measure.when.is_some() {
             let cause = "conditions do not apply when only points are counted";
             return Err(Failure::new(operation, "--when", cause).usage());

@@ -20,6 +20,7 @@ pub fn max_len(site: &Site) -> usize {
         Effect::Point(_) => HOOK_AT_POINT,
         Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
         Effect::Path(..) => PATH_HOOK + LONG,
+        Effect::Span(..) => HOOK_AT_POINT + LONG,
         Effect::Enter(_) => enter_len(),
         // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
         Effect::Exit | Effect::TailExit(_) => HOOK + LONG,

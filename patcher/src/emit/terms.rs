@@ -21,10 +21,12 @@ pub struct Hooks {
     pub lend_cell: Avma,
     /// The cell of the stub for points; `None` if there is no such stub.
     pub point_cell: Option<Avma>,
+    /// The cells of the stubs for the starts and the ends of spans; `None` if there are none.
+    pub span_cells: Option<[Avma; 2]>,
     /// The cells for counts; `None` if there is no stub for them.
     pub counts: Option<CountCells>,
     /// The number that the hooks pass to the stub at entries and exits, the function's id. At
-    /// points they pass the point's number, at counts the counter's.
+    /// points they pass the point's number, at spans the span's, at counts the counter's.
     pub id: u32,
 }
 

@@ -225,6 +225,11 @@ impl<'a> Builder<'a> {
                 let missing = EmitError::NoPointStub { at: original };
                 (self.hooks.point_cell.ok_or(missing)?, number)
             }
+            Effect::Span(step) => {
+                let missing = EmitError::NoPointStub { at: original };
+                let [begin, end] = self.hooks.span_cells.ok_or(missing)?;
+                (if step.begins { begin } else { end }, step.number)
+            }
             Effect::Count(counter) => {
                 let missing = EmitError::NoPointStub { at: original };
                 return self.count(counter, self.hooks.counts.ok_or(missing)?);

@@ -18,6 +18,10 @@ pub enum Part {
     Loop(u32),
     /// All loops.
     Loops,
+    /// The loop with this number, timed.
+    TimedLoop(u32),
+    /// All loops, each timed.
+    TimedLoops,
     /// All edges, which are counted together.
     Edges,
     /// All paths, which are counted together.
@@ -30,6 +34,11 @@ impl Part {
     /// True if the part is no set of instructions, but is counted as a whole.
     pub fn is_whole(self) -> bool {
         matches!(self, Self::Edges | Self::Paths | Self::Trips)
+    }
+
+    /// True for loops that are timed.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::TimedLoop(_) | Self::TimedLoops)
     }
 }
 
@@ -93,8 +102,8 @@ impl Inside {
         let blocks: Vec<usize> = match part {
             Part::Block(number) => vec![number as usize],
             Part::Blocks => (0..self.graph.blocks().len()).collect(),
-            Part::Loop(number) => headers().skip(number as usize).take(1).collect(),
-            Part::Loops => headers().collect(),
+            Part::Loop(number) | Part::TimedLoop(number) => headers().skip(number as usize).take(1).collect(),
+            Part::Loops | Part::TimedLoops => headers().collect(),
             Part::Edges | Part::Paths | Part::Trips => Vec::new(),
         };
         let blocks = blocks.into_iter();

@@ -41,6 +41,7 @@ impl Draft {
             | Effect::Point(_)
             | Effect::Count(..)
             | Effect::Path(..)
+            | Effect::Span(..)
             | Effect::Enter(_) => self
                 .displaced
                 .iter()

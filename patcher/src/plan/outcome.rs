@@ -98,11 +98,13 @@ impl FunctionPlan {
         }
     }
 
-    /// Renumbers the points: number `n` becomes `number(n)`.
+    /// Renumbers the points and spans: number `n` becomes `number(n)`.
     pub fn number_points(&mut self, number: impl Fn(u32) -> u32) {
         for point in self.hooks_mut() {
-            if let Effect::Point(known) = &mut point.effect {
-                *known = number(*known);
+            match &mut point.effect {
+                Effect::Point(known) => *known = number(*known),
+                Effect::Span(step) => step.number = number(step.number),
+                _ => {}
             }
         }
     }

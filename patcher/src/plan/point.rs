@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::addr::Svma;
 use crate::flow::{Leave, LeaveKind};
-use crate::inside::{Counter, PathStep, Transfer};
+use crate::inside::{Counter, PathStep, SpanStep, Transfer};
 
 /// The event that a hook reports when control passes a probe point.
 ///
@@ -16,6 +16,8 @@ pub enum Effect {
     /// Control reaches the instruction, by falling through or by a jump. The number is the stub's
     /// argument.
     Point(u32),
+    /// A span begins or ends.
+    Span(SpanStep),
     /// A transfer of control is counted.
     Count(Counter),
     /// A path inside the function begins, goes on, or ends.
@@ -48,11 +50,12 @@ impl Effect {
         self.transfer() == Some(Transfer::NotTaken)
     }
 
-    /// The transfers of control that are counted or followed.
+    /// The transfers of control that are counted, followed or timed.
     fn transfer(self) -> Option<Transfer> {
         match self {
             Self::Count(counter) => Some(counter.transfer),
             Self::Path(step) => Some(step.transfer),
+            Self::Span(step) => Some(step.transfer),
             _ => None,
         }
     }

@@ -95,7 +95,7 @@ fn trap(image: &Image<'_>, flow: &Flow, plan: &PointPlan) -> Option<Site> {
     let hookable = match plan.point.effect {
         // A jump back to the entry is not a call, but would hit the breakpoint.
         Effect::Entry => flow.reentries.is_empty(),
-        Effect::Point(_) | Effect::Count(..) | Effect::Path(..) => true,
+        Effect::Point(_) | Effect::Count(..) | Effect::Path(..) | Effect::Span(..) => true,
         // The counts of the region are possible without a copy.
         Effect::Enter(_) => false,
         Effect::Exit | Effect::TailExit(_) => {

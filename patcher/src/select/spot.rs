@@ -128,6 +128,21 @@ impl Spot {
         })
     }
 
+    /// Parses loops to be timed: `FUNC:loopN` or `FUNC:loops`. `None` if the text is something else.
+    pub fn parse_timed(text: &str) -> Option<Result<Self, PatternError>> {
+        let (function, part) = split_part(text)?;
+        let part = match part {
+            Part::Loop(number) => Part::TimedLoop(number),
+            Part::Loops => Part::TimedLoops,
+            _ => return None,
+        };
+        let pattern = Pattern::parse(function);
+        Some(pattern.map(|pattern| Self {
+            text: text.to_owned(),
+            place: Place::Part(pattern, part),
+        }))
+    }
+
     /// The text from which the spot was parsed.
     pub fn text(&self) -> &str {
         &self.text

@@ -11,20 +11,31 @@ use crate::elf::ElfFile;
 /// The landing pads of the function that `fde` describes, ascending. The second value is `Some` if
 /// there is no area, or if it could be read to its end.
 pub(crate) fn landing_pads(file: &ElfFile<'_>, fde: &Fde) -> (Vec<Svma>, Option<()>) {
-    let mut pads = Vec::new();
-    let end = fde
-        .lsda
-        .map_or(Some(()), |lsda| read(file, lsda, &fde.range, &mut pads));
+    let (sites, end) = exception_sites(file, fde);
+    let mut pads: Vec<Svma> = sites.into_iter().map(|(_, pad)| pad).collect();
     pads.sort_unstable();
     pads.dedup();
     (pads, end)
+}
+
+/// The call sites of the function that `fde` describes whose exceptions arrive at a landing pad,
+/// each with the pad. The second value is as for [`landing_pads`].
+pub(crate) fn exception_sites(
+    file: &ElfFile<'_>,
+    fde: &Fde,
+) -> (Vec<(Range<Svma>, Svma)>, Option<()>) {
+    let mut sites = Vec::new();
+    let end = fde
+        .lsda
+        .map_or(Some(()), |lsda| read(file, lsda, &fde.range, &mut sites));
+    (sites, end)
 }
 
 fn read(
     file: &ElfFile<'_>,
     lsda: Svma,
     function: &Range<Svma>,
-    pads: &mut Vec<Svma>,
+    found: &mut Vec<(Range<Svma>, Svma)>,
 ) -> Option<()> {
     let bytes = file.bytes_from(lsda)?;
     let len = bytes.len() as u64;
@@ -55,7 +66,8 @@ fn read(
         let pad = sites.pointer(encoding)??;
         sites.reader.read_uleb128().ok()?;
         if pad != 0 {
-            pads.push(Svma(base.wrapping_add(pad)));
+            let range = function.start.plus(start)..function.start.plus(end);
+            found.push((range, Svma(base.wrapping_add(pad))));
         }
     }
     Some(())

@@ -451,6 +451,7 @@ fn points_need_a_stub() {
         tail_cell: Avma(0x10_0008),
         lend_cell: Avma(0x10_0008),
         point_cell: None,
+        span_cells: None,
         counts: None,
         id: 1,
     };

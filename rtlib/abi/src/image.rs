@@ -31,6 +31,12 @@ pub const SYMBOL_ENDER_TAIL_STUB: &str = "ipath_ender_tail_stub";
 pub const SYMBOL_POINT_STUB: &str = "ipath_point_stub";
 /// Symbol of the point stub that repeats walks like [`SYMBOL_VERIFIED_ENTRY_STUB`]. For tests.
 pub const SYMBOL_VERIFIED_POINT_STUB: &str = "ipath_verified_point_stub";
+/// Symbol of the stub for starts of spans.
+pub const SYMBOL_SPAN_STUB: &str = "ipath_span_stub";
+/// Symbol of the span stub that repeats walks like [`SYMBOL_VERIFIED_ENTRY_STUB`]. For tests.
+pub const SYMBOL_VERIFIED_SPAN_STUB: &str = "ipath_verified_span_stub";
+/// Symbol of the stub for ends of spans.
+pub const SYMBOL_SPAN_END_STUB: &str = "ipath_span_end_stub";
 /// Symbol of the stub for counts.
 pub const SYMBOL_COUNT_STUB: &str = "ipath_count_stub";
 /// Symbol of the stub for paths.
@@ -51,7 +57,7 @@ pub const SYMBOL_ALIVE: &str = "ipath_alive";
 /// Symbol of the table of [`Probe`](crate::probe::Probe), [`crate::MAX_FUNCTIONS`] long.
 pub const SYMBOL_PROBES: &str = "ipath_probes";
 /// Symbol of a table with a `u64` for each row of the table of probes: the [`values`](crate::value)
-/// of a function, or the [`Standing`](crate::point::Standing) frame of a point.
+/// of a function, or the [`Standing`](crate::point::Standing) frame of a point or span.
 pub const SYMBOL_DETAILS: &str = "ipath_details";
 /// Symbol of the table of [`Schema`](crate::schema::Schema), [`crate::schema::MAX_SCHEMAS`] long.
 pub const SYMBOL_SCHEMAS: &str = "ipath_schemas";

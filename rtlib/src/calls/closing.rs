@@ -43,6 +43,25 @@ pub unsafe fn close_each(calls: *mut Calls, stack: u64, slot: u64, mut note: imp
     }
 }
 
+/// Closes, as unwound, the spans of a call that began after `of`, which is the call or a span of it.
+///
+/// # Safety
+/// As for [`close_left_behind`]; `of` is on the list.
+pub unsafe fn close_spans(calls: *mut Calls, of: *mut Activation) {
+    // SAFETY: guaranteed by the caller; only activations above `of` move.
+    unsafe {
+        let (slot, stack) = ((*of).slot, (*of).stack);
+        let mut at = (*calls).top;
+        while at != of {
+            let prev = (*at).prev;
+            if (*at).slot == slot && (*at).stack == stack {
+                leave(calls, raise(calls, at));
+            }
+            at = prev;
+        }
+    }
+}
+
 /// Closes, as unwound, the innermost activations of `stack` whose return address has been
 /// overwritten: after the exception was caught, their caller has made another call.
 ///

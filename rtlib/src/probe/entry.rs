@@ -75,7 +75,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
 /// # Safety
 /// The thread belongs to the caller.
 #[inline(always)]
-unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
+pub(super) unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let top = (*thread).calls.top;
@@ -302,9 +302,9 @@ pub unsafe extern "C" fn ipath_slow_entry(
             // If that fails, a later call finds the activations.
             kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
             kind if kind.is_measured() => {
-                let has_exits = kind == Kind::Call;
+                let entering = Entering::Function(kind == Kind::Call);
                 let registers = (&(*thread).saved, true);
-                if let Err(why) = record_slowly(thread, function, slot, registers, has_exits) {
+                if let Err(why) = record_slowly(thread, function, slot, registers, entering) {
                     (*thread).ledger.count_missed(why);
                 }
                 if has_children(function) && forks::shares(function, slot) {
@@ -419,6 +419,29 @@ unsafe extern "C" fn ipath_enter_at_home(
     unsafe { cost::enter::<false>(&mut *meter, activation, function, &*record, &*values) }
 }
 
+/// What begins when a hook records a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entering {
+    /// A call of a function; true if its exits have probes.
+    Function(bool),
+    /// Nothing: the call is at a point.
+    Point,
+    /// A span of the call; true if its ends have probes.
+    Span(bool),
+}
+
+impl Entering {
+    /// The highest slot of calls that have been left behind, if the call in question is at `slot`.
+    fn left_behind(self, slot: u64) -> u64 {
+        // A span is in the frame of its call, and may be in other spans of the same call.
+        if matches!(self, Self::Span(_)) {
+            slot - 1
+        } else {
+            slot
+        }
+    }
+}
+
 /// Records a call at any cost.
 ///
 /// # Errors
@@ -432,13 +455,13 @@ pub(super) unsafe fn record_slowly(
     function: u32,
     slot: u64,
     (saved, all): (&Saved, bool),
-    has_exits: bool,
+    entering: Entering,
 ) -> Result<(), Missed> {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let calls = &raw mut (*thread).calls;
         let (walker, ledger) = (&mut (*thread).walker, &mut (*thread).ledger);
-        if has_exits {
+        if matches!(entering, Entering::Function(true) | Entering::Span(true)) {
             // Done first, because the call must not be recorded in part.
             list::lock_own(calls);
             let room = list::make_room(calls);
@@ -475,7 +498,7 @@ pub(super) unsafe fn record_slowly(
         if !has_exits {
             if parameters::kind(function) == Kind::Ending {
                 list::lock_own(calls);
-                close_left_behind(calls, walker, walk.stack, slot);
+                close_left_behind(calls, walker, walk.stack, entering.left_behind(slot));
                 list::unlock(calls);
             }
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
@@ -486,7 +509,14 @@ pub(super) unsafe fn record_slowly(
             coroutines::arrive(calls, ledger, walk.stack);
         }
         list::lock_own(calls);
-        close_left_behind(calls, walker, walk.stack, slot);
+        close_left_behind(calls, walker, walk.stack, entering.left_behind(slot));
+        if matches!(entering, Entering::Span(_)) {
+            let open = list::find(calls, function, slot);
+            if !open.is_null() {
+                closing::close_spans(calls, open);
+                closing::leave(calls, list::raise(calls, open));
+            }
+        }
         let is_doubtful = doubt::is_doubtful(function, slot);
         if is_doubtful {
             list::unlock(calls);

@@ -21,15 +21,18 @@ use crate::os::parameters::{self, is_alive};
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::Frame;
+use unwind::Saved;
 
 /// The kind of an exit, known to the stub. [`ipath_fast_exit`] and similar functions are instances.
-trait Leaving {
+pub(super) trait Leaving {
     /// True if the function is measured, and so has an activation of its own.
     const IS_MEASURED: bool = true;
     /// True if activations that end here end by a tail call.
     const BY_TAIL_CALL: bool = false;
     /// True if the callee may end the activation.
     const LENDS: bool = false;
+    /// True if activations that were lent to this call end, too.
+    const ENDS_LENT: bool = true;
 
     /// The slot of a call that has a return value now; 0 if there is none yet.
     #[inline(always)]
@@ -69,6 +72,16 @@ impl Leaving for EnderTailCall {
     const BY_TAIL_CALL: bool = true;
 }
 
+/// The end of a span.
+pub(super) struct SpanEnd;
+impl Leaving for SpanEnd {
+    const ENDS_LENT: bool = false;
+
+    fn returning(_: u64) -> u64 {
+        0
+    }
+}
+
 /// The fast and the slow path of a kind of exit, as symbols for its stub.
 macro_rules! ways {
     ($(#[$doc:meta])* $leaving:ty, $fast:ident, $slow:ident) => {
@@ -97,7 +110,7 @@ macro_rules! ways {
         pub unsafe extern "C" fn $slow(thread: *mut Thread, function: u64, slot: u64) {
             // SAFETY: guaranteed by the caller.
             unsafe {
-                slow::<$leaving>(thread, function, slot);
+                slow::<$leaving>(thread, function, slot, (&(*thread).saved, true));
                 (*thread).meter.pass_until(clock::now());
             }
         }
@@ -127,7 +140,7 @@ ways!(
 
 /// The fast path of an exit of kind `L`, as `ways!` describes it.
 #[inline(always)]
-unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
+pub(super) unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     let function = function as u32;
     if !is_alive() {
         forks::keep_room();
@@ -225,7 +238,7 @@ unsafe fn end_innermost<L: Leaving>(
         }
         loop {
             let top = (*calls).top;
-            if (*top).slot != lent(slot) {
+            if !L::ENDS_LENT || (*top).slot != lent(slot) {
                 return true;
             }
             if !list::is_lent_to(top, function) || !end(top) {
@@ -261,8 +274,14 @@ fn meet() -> *mut Thread {
     AGAIN
 }
 
-/// The slow path of an exit of kind `L`, as `ways!` describes it.
-unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
+/// The slow path of an exit of kind `L`, as `ways!` describes it. The registers are those of the
+/// function's caller; unless `all` is true, only the frame pointer is valid.
+pub(super) unsafe fn slow<L: Leaving>(
+    thread: *mut Thread,
+    function: u64,
+    slot: u64,
+    (saved, all): (&Saved, bool),
+) {
     let function = function as u32;
     // SAFETY: guaranteed by the stub.
     unsafe {
@@ -286,7 +305,7 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
             found = list::find(calls, function, slot);
             if found.is_null() && code::coroutines::are_known() {
                 list::unlock(calls);
-                come_to_stack_of(thread, slot);
+                come_to_stack_of(thread, slot, (saved, all));
                 list::lock_own(calls);
                 found = list::find(calls, function, slot);
             }
@@ -307,11 +326,14 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
             }
         }
         let is_own = !found.is_null();
-        if !is_own {
+        if !is_own && L::ENDS_LENT {
             found = list::find_lent(calls, slot);
         }
         if !found.is_null() {
             closing::close_left_behind(calls, (*found).stack, slot - 1);
+        }
+        if is_own {
+            closing::close_spans(calls, list::find(calls, function, slot));
         }
         if is_own && L::LENDS {
             let found = list::find(calls, function, slot);
@@ -325,7 +347,7 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
         if is_own {
             end::<L>(thread, list::find(calls, function, slot));
         }
-        loop {
+        while L::ENDS_LENT {
             let found = list::find_lent(calls, slot);
             if found.is_null() {
                 break;
@@ -382,11 +404,11 @@ unsafe fn end<L: Leaving>(thread: *mut Thread, activation: *mut Activation) {
 
 /// Makes the thread's list contain the calls of the stack that contains `slot`, if that stack is
 /// known. `slot` is the address of the return address.
-unsafe fn come_to_stack_of(thread: *mut Thread, slot: u64) {
+unsafe fn come_to_stack_of(thread: *mut Thread, slot: u64, (saved, all): (&Saved, bool)) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let frame = Frame::of_caller(slot, &(*thread).saved);
-        if let Some(stack) = (*thread).walker.stack_of(&frame, true)
+        let frame = Frame::of_caller(slot, saved);
+        if let Some(stack) = (*thread).walker.stack_of(&frame, all)
             && stack.is_told
         {
             let calls = &raw mut (*thread).calls;

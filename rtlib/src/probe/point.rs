@@ -6,7 +6,7 @@ use abi::arch::stack::RED_ZONE;
 use abi::point::Standing;
 use unwind::Saved;
 
-use super::entry::{begin, record_slowly, remember_walk};
+use super::entry::{Entering, begin, record_slowly, remember_walk};
 use super::verify::verify;
 use super::{busy, trial};
 use crate::arch::clock;
@@ -28,18 +28,33 @@ pub unsafe extern "C" fn ipath_remember_point(
     fp: u64,
     has_tried: bool,
 ) -> *mut Thread {
-    let number = number as u32;
     // SAFETY: guaranteed by the stub.
+    unsafe { remember(number as u32, low, fp, has_tried, |_, _| false) }
+}
+
+/// Caches the walk of the call whose frame contains the point or span `number`, unless
+/// `is_special` is true of the thread and the slot. Returns the stub's next action.
+///
+/// # Safety
+/// As for [`ipath_remember_point`].
+#[inline(always)]
+pub(super) unsafe fn remember(
+    number: u32,
+    low: u64,
+    fp: u64,
+    has_tried: bool,
+    is_special: impl FnOnce(*mut Thread, u64) -> bool,
+) -> *mut Thread {
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let thread = match begin(number, low) {
             Ok(thread) => thread,
             Err(next) => return next,
         };
-        let standing = Standing::decode(parameters::detail(number));
-        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), fp);
+        let (standing, slot) = frame(number, low, fp);
         let stack = &(*thread).walker.stack;
         let is_known = thread::is_same(thread) && stack.holds(low) && stack.holds(slot);
-        if has_tried || !is_known {
+        if has_tried || !is_known || is_special(thread, slot) {
             return thread;
         }
         let Some(fp) = caller_register(standing.fp, fp, slot, low) else {
@@ -62,8 +77,7 @@ pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, fp: u64) {
     if !is_alive() || thread.is_null() {
         return;
     }
-    let standing = Standing::decode(parameters::detail(number));
-    let slot = standing.slot_at(low.wrapping_add(RED_ZONE), fp);
+    let (standing, slot) = frame(number, low, fp);
     // SAFETY: guaranteed by the stub; `busy` excludes signal handlers on the thread.
     unsafe {
         if busy::begin(thread, low).is_err() {
@@ -96,28 +110,52 @@ pub unsafe extern "C" fn ipath_slow_point(
     unsafe {
         thread::settle(thread);
         trial::find_out(thread, calls);
-        if let Err(why) = record_point(thread, number as u32, low) {
+        if let Err(why) = record_at(thread, number as u32, low, Entering::Point) {
             (*thread).ledger.count_missed(why);
         }
         (*thread).meter.pass_until(clock::now());
     }
 }
 
-/// Records a call that has reached point `number`, at any cost.
+/// Records a call that has reached the point or span `number`, at any cost.
 ///
 /// # Errors
 /// The call is missed.
-unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Result<(), Missed> {
+///
+/// # Safety
+/// As for [`ipath_slow_point`].
+pub(super) unsafe fn record_at(
+    thread: *mut Thread,
+    number: u32,
+    low: u64,
+    entering: Entering,
+) -> Result<(), Missed> {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (slot, registers, is_whole) = caller(thread, number, low).ok_or(Missed::Stack)?;
+        record_slowly(thread, number, slot, (&registers, is_whole), entering)
+    }
+}
+
+/// The slot of the call whose frame contains the point or span `number`, and the registers of its
+/// caller. True if all of them are known, otherwise only the frame pointer is. `None` if the frame
+/// is not on the stack.
+///
+/// # Safety
+/// The thread runs on its private stack, with its registers at the hook stored.
+pub(super) unsafe fn caller(
+    thread: *mut Thread,
+    number: u32,
+    low: u64,
+) -> Option<(u64, Saved, bool)> {
     // SAFETY: guaranteed by the caller; the words read are on the thread's stack.
     unsafe {
         let saved = &(*thread).saved;
-        let standing = Standing::decode(parameters::detail(number));
-        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), saved.fp);
+        let (standing, slot) = frame(number, low, saved.fp);
         if !slot.is_multiple_of(8) || !(*thread).walker.is_on_stack_of(low, slot) {
-            return Err(Missed::Stack);
+            return None;
         }
-        let register =
-            |words: u8, now: u64| caller_register(words, now, slot, low).ok_or(Missed::Stack);
+        let register = |words: u8, now: u64| caller_register(words, now, slot, low);
         let mut at_entry = Saved {
             fp: register(standing.fp, saved.fp)?,
             others: saved.others,
@@ -126,9 +164,15 @@ unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Result<(),
         for (other, words) in at_entry.others.iter_mut().zip(places) {
             *other = register(words, *other)?;
         }
-        let is_whole = standing.others.is_some();
-        record_slowly(thread, number, slot, (&at_entry, is_whole), false)
+        Some((slot, at_entry, standing.others.is_some()))
     }
+}
+
+/// The location of the frame at the point or span `number`, and the address of its slot.
+#[inline(always)]
+pub(super) fn frame(number: u32, low: u64, fp: u64) -> (Standing, u64) {
+    let standing = Standing::decode(parameters::detail(number));
+    (standing, standing.slot_at(low.wrapping_add(RED_ZONE), fp))
 }
 
 /// A register of the function's caller: the value `now` if `words` is 0, otherwise the word at

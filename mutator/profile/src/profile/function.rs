@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::FrameLoop;
 use super::counts::FunctionTotals;
 use super::process::{InProcess, Spreads};
 use ipath_base::printable::printable;
@@ -55,6 +56,10 @@ pub struct Function {
     /// True for a probe point: the instruction at `address`, whose executions are counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub point: bool,
+    /// The loop that is timed by itself, if this is not a whole function. It begins at `address`. Its
+    /// calls are entries of the loop.
+    #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub of_loop: Option<Box<FrameLoop>>,
     /// The number of activations that left by a tail call. Their times exclude the callee.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tail: u64,
@@ -95,9 +100,10 @@ impl Function {
     }
 
     /// The source position of the entry as `FILE:LINE`, without the file's directory, or `FILE` if
-    /// the line is not known. `None` without a file.
+    /// the line is not known. For a loop, its lines as `FILE:LINE-LINE`. `None` without a file.
     pub fn position(&self) -> Option<String> {
-        position(self.file.as_deref(), self.line)
+        let of_loop = self.of_loop.as_ref().and_then(|of| of.lines());
+        of_loop.or_else(|| position(self.file.as_deref(), self.line))
     }
 }
 

@@ -154,19 +154,27 @@ impl Profile {
 /// The lines of a loop (`solve.c:12-20`). If they are not known, the offset of its header from the
 /// start of the function (`+0x1f`), or its address.
 fn place_of(frame: &Frame, of: &FrameLoop) -> String {
-    let Some(place) = position(of.file.as_deref(), of.line) else {
+    of.lines().unwrap_or_else(|| {
         let start = frame
             .offset
             .map(|offset| frame.address.wrapping_sub(offset));
         let offset = start.and_then(|start| of.header.checked_sub(start));
-        return offset.map_or_else(
+        offset.map_or_else(
             || format!("{:#x}", of.header),
             |offset| format!("+{offset:#x}"),
-        );
-    };
-    match of.end_line.filter(|&end| Some(end) > of.line) {
-        Some(end) => format!("{place}-{end}"),
-        None => place,
+        )
+    })
+}
+
+impl FrameLoop {
+    /// The lines of the loop as `FILE:LINE-LINE`, without the file's directory. `None` without a
+    /// file.
+    pub(super) fn lines(&self) -> Option<String> {
+        let place = position(self.file.as_deref(), self.line)?;
+        Some(match self.end_line.filter(|&end| Some(end) > self.line) {
+            Some(end) => format!("{place}-{end}"),
+            None => place,
+        })
     }
 }
 

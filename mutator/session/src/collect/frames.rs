@@ -11,7 +11,7 @@ use super::described;
 use super::edges::{Below, Edges};
 use super::places::{Code, CodeMapping, Places, Site};
 use crate::segment::{Document, ModuleDoc, Segment};
-use ipath_profile::{Frame, Profile, Verdict};
+use ipath_profile::{Frame, FrameLoop, Profile, Verdict};
 use ipath_symbols::debuginfod::{self, hex};
 use ipath_symbols::jit::JitNames;
 use ipath_target::process::Process;
@@ -134,6 +134,14 @@ impl Frames {
         let image = self.places.image(module)?;
         let frame = described::frame(image, at, &module.path, &module.file, self.arrived)?;
         frame.file.zip(frame.line)
+    }
+
+    /// The loop whose header begins at an address in a module of the session. `None` if it is not
+    /// known.
+    pub(super) fn loop_at(&self, module: &ModuleDoc, at: Svma) -> Option<FrameLoop> {
+        let image = self.places.image(module)?;
+        let around = described::loops(image, at, &module.path, &module.file, usize::MAX);
+        around.into_iter().find(|of| of.header == at.0)
     }
 
     /// Notes on modules of the current profile.

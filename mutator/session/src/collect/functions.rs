@@ -3,7 +3,7 @@
 use super::frames::{FrameKey, Frames};
 use super::stats::Measures;
 use crate::segment::{Document, FunctionDoc, ModuleDoc, Role};
-use ipath_profile::{Counts, Function, FunctionTotals, Profile, Refused};
+use ipath_profile::{Counts, FrameLoop, Function, FunctionTotals, Profile, Refused};
 
 /// The maximum number of functions whose definitions are looked up. With more of them, reading the
 /// debug information takes too long.
@@ -63,6 +63,14 @@ pub(super) fn add(
             clones: function.clones.clone(),
             inlined: function.inlined,
             point: function.role.is_point(),
+            of_loop: (function.role == Role::Span).then(|| {
+                let module = document.modules.get(function.module);
+                let found = module.and_then(|m| frames.loop_at(m, function.address));
+                Box::new(found.unwrap_or_else(|| FrameLoop {
+                    header: function.address.0,
+                    ..FrameLoop::default()
+                }))
+            }),
             tail: 0,
             is_removed: !function.is_in(),
             only_edges: function.role == Role::Edges,

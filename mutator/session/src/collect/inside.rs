@@ -7,7 +7,7 @@ use patcher::Svma;
 use patcher::inside::{self, EdgeId, Node, Path, PathTable, solve};
 
 use super::frames::Frames;
-use crate::segment::{Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Segment};
+use crate::segment::{Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Role, Segment};
 use ipath_profile::{
     Block, Edge, EdgeKind, Inside, Loop, PathEnd, PathStart, PathTotals, TakenPath,
 };
@@ -34,7 +34,7 @@ impl Insides {
     pub(super) fn of(document: &Document, frames: &mut Frames) -> Self {
         let place = |f: &FunctionDoc| (f.module, f.address);
         let rows = document.rows().enumerate();
-        let rows = rows.filter(|(_, (_, f))| !f.role.is_point());
+        let rows = rows.filter(|(_, (_, f))| matches!(f.role, Role::Measured | Role::Edges));
         let rows: HashMap<_, usize> = rows.map(|(row, (_, f))| (place(f), row)).collect();
         let mut graphs = Vec::new();
         for (_, function) in document.measured() {

@@ -16,6 +16,9 @@ pub enum Role {
     /// The instruction is counted. Its size is 0, and its values are the frame of its function, as
     /// in [`abi::point`].
     Point,
+    /// A part of the calls of the function is measured by itself: a loop. The address is the start
+    /// of the loop, the size is 0, and the values are the frame of the function, as for a point.
+    Span,
     /// The edges of the function are counted. A carrier has the hooks.
     Edges,
     /// The sites hold the hooks of points and counters, and those of their function if it is
@@ -67,7 +70,10 @@ pub enum Forking {
 impl Role {
     /// True if users see a function in this role: it was requested by name.
     pub fn is_shown(self) -> bool {
-        matches!(self, Self::Measured | Self::Point | Self::Edges)
+        matches!(
+            self,
+            Self::Measured | Self::Point | Self::Span | Self::Edges
+        )
     }
 
     /// True if the calls of a function in this role are measured.
@@ -112,8 +118,8 @@ impl Role {
     /// [`abi::probe::Probe::kind`]. `measured_forks` are the children of a measured function.
     pub fn probe_kind(self, has_exits: bool, measured_forks: Option<Forking>) -> u8 {
         let kind = match self {
-            Self::Measured if has_exits => Kind::Call,
-            Self::Measured => Kind::Entry,
+            Self::Measured | Self::Span if has_exits => Kind::Call,
+            Self::Measured | Self::Span => Kind::Entry,
             Self::Point | Self::Edges | Self::Carrier => Kind::Point,
             Self::Ender | Self::Witness(Witness::Forks(Forking::Copies)) => Kind::Ender,
             Self::Witness(Witness::Frames) => Kind::Frames,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
-use patcher::plan::{FunctionPlan, RefuseReason};
+use patcher::inside::SpanStep;
+use patcher::plan::{Effect, FunctionPlan, PointPlan, ProbePoint, RefuseReason};
 use patcher::select::name_of_start;
 use patcher::{Bias, Svma};
 
@@ -123,6 +124,16 @@ impl Candidate {
         }
     }
 
+    /// The points, each with the plans of its hooks.
+    pub(super) fn planned_points(&self) -> impl Iterator<Item = (&Point, &[PointPlan])> {
+        let mut plans = &self.plan.points[..];
+        self.points.iter().map(move |point| {
+            let (own, others) = plans.split_at(point.hook_count());
+            plans = others;
+            (point, own)
+        })
+    }
+
     /// True if its plan has hooks of points or counters.
     pub(super) fn is_carrier(&self) -> bool {
         !self.points.is_empty() || self.counted.is_some()
@@ -163,17 +174,65 @@ pub(super) fn display_name(function: &Function, module: &str) -> String {
     }
 }
 
-/// A probe point inside a function.
+/// A probe point inside a function, or a span.
 #[derive(Clone)]
 pub struct Point {
-    /// The link-time address of the instruction.
+    /// The link-time address of the instruction, or of the start of the loop.
     pub(super) at: Svma,
     /// The point's name in reports.
     pub(super) name: String,
     /// The location of the frame of the point's function: [`abi::point::Standing`].
     pub(super) standing: u64,
     /// The reason for refusal that no tactic removes. `None` if there is none.
-    pub(super) refused: Option<RefuseReason>,
+    pub(super) refused: Option<Refusal>,
     /// The reason why the point needs a breakpoint. `None` if it needs none.
     pub(super) no_room: Option<RefuseReason>,
+    /// The starts and ends of a span. `None` for an instruction.
+    pub(super) span: Option<Vec<(Svma, SpanStep)>>,
+    /// The number of the schema by which a span will be measured.
+    pub(super) schema: u8,
+}
+
+impl Point {
+    /// A point or span that has not been looked at.
+    pub(super) fn new(at: Svma, name: String) -> Self {
+        Self {
+            at,
+            name,
+            standing: 0,
+            refused: None,
+            no_room: None,
+            span: None,
+            schema: SCHEMA_COUNT,
+        }
+    }
+
+    /// The role of its row.
+    pub(super) fn role(&self) -> Role {
+        if self.span.is_some() {
+            Role::Span
+        } else {
+            Role::Point
+        }
+    }
+
+    /// Its hooks, with this number.
+    pub(super) fn hooks(&self, number: u32) -> Vec<ProbePoint> {
+        let Some(steps) = &self.span else {
+            return vec![ProbePoint {
+                at: self.at,
+                effect: Effect::Point(number),
+            }];
+        };
+        let hooks = steps.iter().map(|&(at, step)| ProbePoint {
+            at,
+            effect: Effect::Span(SpanStep { number, ..step }),
+        });
+        hooks.collect()
+    }
+
+    /// The number of its hooks.
+    pub(super) fn hook_count(&self) -> usize {
+        self.span.as_ref().map_or(1, Vec::len)
+    }
 }

@@ -23,7 +23,7 @@ use super::place::Places;
 use super::recover::recover_regions;
 use super::refusing::{module_id, refuse_candidate};
 use super::runtime_memory::read;
-use super::{Candidate, Changed, Refusal, SessionError};
+use super::{Candidate, Changed, Point, Refusal, SessionError};
 use crate::segment::{
     BankedDoc, Document, FunctionDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role, Segment,
     SegmentError, SiteDoc, State,
@@ -317,21 +317,32 @@ fn enter_rows(
         schema: SCHEMA_COUNT,
         ..function
     });
-    let points = candidate.points.iter().zip(&candidate.plan.points);
-    let points = points.map(|(point, plan)| FunctionDoc {
+    let ends = |point: &Point, plans: &[PointPlan]| {
+        let is_timed = locked.document.needs_exits(point.schema);
+        let steps = point.span.iter().flatten().zip(plans);
+        let ends = steps.filter(|((_, step), _)| is_timed && !step.begins);
+        ends.map(|(_, plan)| tactic(plan)).collect()
+    };
+    let points = candidate.planned_points();
+    let points = points.map(|(point, plans)| FunctionDoc {
         name: point.name.clone(),
+        linkage: match point.role() {
+            // The function's name would be that of another row.
+            Role::Span => String::new(),
+            _ => carried.linkage.clone(),
+        },
         address: point.at,
         size: 0,
-        entry: tactic(plan),
-        exits: Vec::new(),
+        entry: plans.first().map(tactic).unwrap_or_default(),
+        exits: ends(point, plans),
         reach: Reach::Whole,
         clones: Vec::new(),
         inlined: 0,
-        role: Role::Point,
+        role: point.role(),
         children: None,
         lends: Vec::new(),
         ends: false,
-        schema: SCHEMA_COUNT,
+        schema: point.schema,
         values: point.standing,
         ..carried.clone()
     });

@@ -30,10 +30,12 @@ enum Cell {
     Banks,
     Path,
     Slots,
+    Span,
+    SpanEnd,
 }
 
 /// Size in bytes of the stub addresses at a region's start.
-const CELLS: u64 = 96;
+const CELLS: u64 = 8 * 14;
 /// Alignment of trampolines in bytes.
 const ALIGN: u64 = 16;
 /// The smallest region in bytes. It leaves room for a few functions to be added later.
@@ -243,6 +245,7 @@ impl Places {
                 tail_cell: cell(Cell::Tail),
                 lend_cell: cell(Cell::Lend),
                 point_cell: Some(cell(Cell::Point)),
+                span_cells: Some([cell(Cell::Span), cell(Cell::SpanEnd)]),
                 counts: Some(CountCells {
                     stub: cell(Cell::Count),
                     paths: cell(Cell::Path),
@@ -260,6 +263,7 @@ impl Places {
                 tail_cell: cell(Cell::EnderTail),
                 lend_cell: cell(Cell::Idle),
                 point_cell: None,
+                span_cells: None,
                 counts: None,
                 id,
             }

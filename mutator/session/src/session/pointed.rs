@@ -43,8 +43,7 @@ impl Pointed {
     pub fn points(&self) -> impl Iterator<Item = (&str, Option<Refusal>)> {
         let refused = |point: &Point| {
             let no_room = point.no_room.filter(|_| !self.traps);
-            let refused = point.refused.or(no_room);
-            refused.map(Refusal::from)
+            point.refused.clone().or(no_room.map(Refusal::from))
         };
         let counted = self.counted.iter();
         let counted = counted.map(|c| (c.name.as_str(), c.refused.clone()));
@@ -96,13 +95,19 @@ impl Pointed {
         let points: Vec<Svma> = self.points.iter().map(|p| p.at).collect();
         let (image, context) = (self.image.image(), self.image.context());
         let frames = frames_before(image, context, &self.function, &points);
-        let outcomes = plan.points.iter().map(|p| p.outcome.err());
-        for ((point, frame), outcome) in self.points.iter_mut().zip(frames).zip(outcomes) {
-            let standing = frame.and_then(standing);
-            point.standing = standing.unwrap_or_default();
-            let unknown = standing.is_none().then_some(RefuseReason::UnknownFrame);
+        let mut outcomes = plan.points.iter().map(|p| p.outcome.err());
+        for (point, frame) in self.points.iter_mut().zip(frames) {
+            let outcomes: Vec<_> = outcomes.by_ref().take(point.hook_count()).collect();
+            let outcome = outcomes.into_iter().find_map(|outcome| outcome);
+            let mut unknown = None;
+            if point.span.is_none() {
+                let standing = frame.and_then(standing);
+                point.standing = standing.unwrap_or_default();
+                unknown = standing.is_none().then_some(RefuseReason::UnknownFrame);
+            }
             let never = outcome.filter(|reason| !has_to_do_with_room(*reason));
-            point.refused = refusal.or(never).or(unknown);
+            let refused = refusal.or(never).or(unknown).map(Refusal::from);
+            point.refused = refused.or(point.refused.take());
             point.no_room = outcome;
         }
     }
@@ -116,11 +121,8 @@ pub(super) fn plan_with(
     (points, counted): (&[Point], Option<&Counted>),
     allowed: Allowed,
 ) -> FunctionPlan {
-    let points = points.iter().zip(0..).map(|(point, number)| ProbePoint {
-        at: point.at,
-        effect: Effect::Point(number),
-    });
-    let points: Vec<ProbePoint> = points.collect();
+    let numbered = points.iter().zip(0..);
+    let points: Vec<ProbePoint> = numbered.flat_map(|(p, number)| p.hooks(number)).collect();
     let of = |regions: &[Arc<Region>]| {
         let beside = counted.map(|counted| counted.hooks_beside(regions));
         let points = [&points[..], &beside.unwrap_or_default()].concat();
@@ -171,7 +173,7 @@ fn has_to_do_with_room(reason: RefuseReason) -> bool {
 }
 
 /// The frame in the runtime's encoding. `None` if the encoding cannot represent it.
-fn standing(before: FrameBefore) -> Option<u64> {
+pub(super) fn standing(before: FrameBefore) -> Option<u64> {
     const WORD: i32 = 8;
     // Converts an offset from the CFA, in words, into one down from the return address, which is
     // the word below the CFA.

@@ -5,14 +5,12 @@
 //! long as one of them is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::sync::Arc;
 
 use patcher::function::Function;
-use patcher::inside::{self, Inside, NeverReturning, Part};
+use patcher::inside::{NeverReturning, Part};
 use patcher::plan::{FunctionPlan, RefuseReason};
-use patcher::select::{Pattern, SourceLine, Spot};
-use patcher::{Bias, Svma};
+use patcher::select::Spot;
+use patcher::Svma;
 
 use super::candidate::{Candidate, FunctionPlace, Point, display_name};
 use super::counted::{Counted, Wanted};
@@ -21,12 +19,10 @@ use super::refusal::Refusal;
 use super::refusing::{add_refused, id_of_module};
 use super::relaid::with_edges;
 use super::rows::row_of;
-use super::select::is_meant;
-use super::unmatched::{Hidden, Unmatched, near};
+use super::spans::spans;
+use super::spots::{inside, places, unmatched, unreadable};
 use super::{Changed, Selected, Selection, Session, SessionError};
 use crate::segment::{Document, FunctionDoc, RefusedDoc, Role};
-use ipath_symbols::images::{self, OpenImage};
-use ipath_symbols::lines::FileLines;
 use ipath_symbols::values::Item;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};
@@ -55,6 +51,7 @@ impl Selection {
     fn find_points(&mut self, modules: &[Module], spots: &[Spot]) {
         let mut found: BTreeMap<(usize, Svma), Pointed> = BTreeMap::new();
         let mut wanted: BTreeMap<(usize, Svma), Wanted> = BTreeMap::new();
+        let mut timed: BTreeMap<(usize, Svma), BTreeSet<Svma>> = BTreeMap::new();
         for spot in spots {
             let places = places(modules, spot);
             if places.is_empty() {
@@ -79,14 +76,10 @@ impl Selection {
                     wanted.entry(key).or_default().add(part);
                     continue;
                 }
-                if pointed.points.iter().all(|p| p.at != at) {
-                    pointed.points.push(Point {
-                        at,
-                        name,
-                        standing: 0,
-                        refused: None,
-                        no_room: None,
-                    });
+                if spot.part().is_some_and(Part::is_timed) {
+                    timed.entry(key).or_default().insert(at);
+                } else if pointed.points.iter().all(|p| p.at != at) {
+                    pointed.points.push(Point::new(at, name));
                 }
             }
         }
@@ -101,182 +94,22 @@ impl Selection {
                 pointed.counted = Some(Counted::of(image, function, inside, (name, wanted)));
             }
         }
+        for (key, headers) in timed {
+            if let Some(pointed) = found.get_mut(&key) {
+                let Pointed {
+                    image, function, ..
+                } = &*pointed;
+                let name = display_name(function, &modules[key.0].shown_name());
+                if let Ok(inside) = inside(image, function, calls.entry(key.0).or_default()) {
+                    let spans = spans(image, function, &inside, (&name, &headers));
+                    pointed.points.extend(spans);
+                }
+            }
+        }
         self.points = found.into_values().collect();
         for pointed in &mut self.points {
             pointed.look(&modules[pointed.module]);
         }
-    }
-}
-
-/// The index of a module, its image and bias, a function in it, and the link-time address of an
-/// instruction of the function.
-type PointMatch = (usize, Arc<OpenImage>, Bias, Function, Svma);
-
-/// Finds the instructions that a place names: in functions of its name, at its source line, or else
-/// at its address.
-fn places(modules: &[Module], spot: &Spot) -> Vec<PointMatch> {
-    let opened = modules.iter().enumerate().filter_map(|(index, module)| {
-        let image = images::of_module(module).ok()?;
-        let bias = module.bias(image.image())?;
-        Some((index, module, image, bias))
-    });
-    let opened: Vec<_> = opened.collect();
-    let mut found = Vec::new();
-    for (index, module, image, bias) in &opened {
-        let (index, bias) = (*index, *bias);
-        let mut calls = NeverReturning::default();
-        let named = functions(spot, image, module, bias).into_iter();
-        let placed = named.flat_map(|function| {
-            let places = match spot.part() {
-                Some(part) if part.is_whole() => vec![function.range.start],
-                Some(part) => inside(image, &function, &mut calls)
-                    .map_or(Vec::new(), |inside| inside.starts_of(part)),
-                None => spot.offset_in(&function).into_iter().collect(),
-            };
-            places.into_iter().map(move |at| (function.clone(), at))
-        });
-        let there = placed.filter(|(function, _)| module.maps_function(bias, function));
-        let found_at = |(function, at)| (index, Arc::clone(image), bias, function, at);
-        found.extend(there.map(found_at));
-        let line = spot.line_in(module.file_name());
-        let at_line = line.map(|line| at_line(image, module, line));
-        let at_line = at_line.unwrap_or_default().into_iter();
-        let there = at_line.filter(|(function, _)| module.maps_function(bias, function));
-        found.extend(there.map(found_at));
-    }
-    let address = spot.address().filter(|_| found.is_empty());
-    for (index, module, image, bias) in opened.iter().filter(|_| address.is_some()) {
-        let (index, bias) = (*index, *bias);
-        let Some(address) = address.filter(|a| is_meant(a, module.file_name(), Some(module)))
-        else {
-            continue;
-        };
-        let Some(at) = spot.address_in(bias) else {
-            continue;
-        };
-        let functions = image.select(address, module.file_name(), bias).into_iter();
-        let there = functions.filter(|function| module.maps_function(bias, function));
-        let found_at = |function| (index, Arc::clone(image), bias, function, at);
-        found.extend(there.map(found_at));
-    }
-    found
-}
-
-/// The functions in a module that a place names. If it has no part of a function, it must name them
-/// by a pattern that is no address.
-fn functions(spot: &Spot, image: &OpenImage, module: &Module, bias: Bias) -> Vec<Function> {
-    let name = module.file_name();
-    let is_meant =
-        |pattern: &&Pattern| pattern.is_address() && is_meant(pattern, name, Some(module));
-    match spot.function().filter(is_meant) {
-        Some(address) if spot.part().is_some() => image.select(address, name, bias),
-        _ => spot.functions(image.image(), name),
-    }
-}
-
-/// The blocks and loops of a function. Functions of the same image share `calls`.
-fn inside(
-    image: &OpenImage,
-    function: &Function,
-    calls: &mut NeverReturning,
-) -> Result<Inside, inside::Refusal> {
-    Inside::of(image.image(), image.context(), function, calls)
-}
-
-/// Why no instruction matches, if the place is a part of functions that there are.
-fn no_part(modules: &[Module], spot: &Spot) -> Option<Hidden> {
-    spot.part()?;
-    modules.iter().find_map(|module| {
-        let image = images::of_module(module).ok()?;
-        let bias = module.bias(image.image())?;
-        let functions = functions(spot, &image, module, bias);
-        let function = functions.into_iter().next()?;
-        let inside = inside(&image, &function, &mut NeverReturning::default());
-        Some(match inside {
-            Ok(Inside { graph, loops, .. }) => Hidden::NoPart {
-                name: function.name(),
-                blocks: graph.blocks().len(),
-                loops: loops.loops().len(),
-            },
-            Err(refusal) => Hidden::NoGraph(refusal),
-        })
-    })
-}
-
-/// The instructions at which statements of a source line begin, each with its function.
-fn at_line(image: &OpenImage, module: &Module, line: &SourceLine) -> Vec<(Function, Svma)> {
-    let of_line = statements(image, module, line).into_iter();
-    of_line
-        .filter(|(number, _)| *number == line.line)
-        .filter_map(|(_, at)| Some((image.function_at(at)?, at)))
-        .collect()
-}
-
-/// The line and the address of each statement in the file of a source line. Empty if the module has
-/// no debug information.
-fn statements(image: &OpenImage, module: &Module, line: &SourceLine) -> BTreeSet<(u32, Svma)> {
-    let lines = image.lines(Path::new(&module.path));
-    let read = |lines: FileLines| lines.with(|l| l.statements(|path| line.is_in(path)));
-    lines.map(read).unwrap_or_default()
-}
-
-/// Why no instruction matches, if the place is a source line.
-fn no_line(modules: &[Module], spot: &Spot) -> Option<Hidden> {
-    /// The number of lines to name before and after the wanted one.
-    const NEAR: usize = 2;
-    let mut lines = BTreeSet::new();
-    let mut wanted = None;
-    for module in modules {
-        let Some(line) = spot.line_in(module.file_name()) else {
-            continue;
-        };
-        wanted = Some(line);
-        if let Ok(image) = images::of_module(module) {
-            let found = statements(&image, module, line).into_iter();
-            let with_code = found.filter(|&(_, at)| image.function_at(at).is_some());
-            lines.extend(with_code.map(|(number, _)| number));
-        }
-    }
-    let line = wanted?;
-    if lines.is_empty() {
-        return Some(Hidden::NoSource(line.file.clone()));
-    }
-    let before = lines.range(..line.line).rev().take(NEAR);
-    let near: BTreeSet<u32> = before
-        .chain(lines.range(line.line..).take(NEAR))
-        .copied()
-        .collect();
-    Some(Hidden::NoStatement(near.into_iter().collect()))
-}
-
-/// The modules that may contain the place but cannot be read, with the reason.
-fn unreadable(modules: &[Module], spot: &Spot) -> Vec<(String, String)> {
-    let pattern = spot.address().or(spot.function());
-    let is_it = |m: &&Module| pattern.is_some_and(|p| is_meant(p, m.file_name(), Some(m)));
-    let unread = |m: &Module| Some((m.path.clone(), images::of_module(m).err()?.to_string()));
-    modules.iter().filter(is_it).filter_map(unread).collect()
-}
-
-/// The place as a pattern without a match, with suggestions for its function.
-fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
-    let is_in_module = spot.address().is_some_and(Pattern::has_module);
-    let why = no_line(modules, spot).or_else(|| no_part(modules, spot));
-    // A place given relative to a module's start names no function.
-    let is_misspelled = !is_in_module && why.is_none();
-    let near = spot.function().filter(|_| is_misspelled).map(|pattern| {
-        let images = modules.iter().map(images::of_module);
-        let images: Vec<_> = images.filter_map(Result::ok).collect();
-        near(pattern, modules, images.iter().map(|image| &**image))
-    });
-    Unmatched {
-        pattern: spot.text().to_owned(),
-        near: near.unwrap_or_default(),
-        inlined: 0,
-        jit: None,
-        is_in_unbounded_code: false,
-        why,
-        modules: None,
-        may_come: false,
     }
 }
 
@@ -308,35 +141,34 @@ impl Candidate {
 
     /// Drops all counters if the plan refuses one, and returns the reason.
     pub(super) fn drop_counters(&mut self) -> Option<RefuseReason> {
-        let mut counters = self.plan.points.iter().skip(self.points.len());
+        let hooks = self.points.iter().map(Point::hook_count).sum();
+        let mut counters = self.plan.points.iter().skip(hooks);
         let refused = counters.find_map(|counter| counter.outcome.err())?;
         self.counted = None;
         self.plan_inside();
         Some(refused)
     }
 
-    /// Removes the points that its plan refuses, and returns them. Renumbers the others.
+    /// Removes the points and spans that its plan refuses, and returns them. Plans the others again.
     fn drop_refused(&mut self) -> Vec<(Point, RefuseReason)> {
-        let mut kept = Vec::new();
         let mut refused = Vec::new();
-        let mut numbers = BTreeMap::new();
-        let mut plans = std::mem::take(&mut self.plan.points);
-        let counters = plans.split_off(self.points.len());
-        for ((number, point), plan) in (0u32..).zip(self.points.drain(..)).zip(plans) {
-            match plan.outcome {
-                Ok(_) => {
-                    numbers.insert(number, kept.len() as u32);
-                    self.plan.points.push(plan);
-                    kept.push(point);
-                }
-                Err(reason) => refused.push((point, reason)),
+        loop {
+            let plans = self.planned_points().map(|(_, plans)| plans);
+            let reasons = plans.map(|own| own.iter().find_map(|plan| plan.outcome.err()));
+            let reasons: Vec<Option<RefuseReason>> = reasons.collect();
+            if reasons.iter().all(Option::is_none) {
+                return refused;
             }
+            let mut kept = Vec::new();
+            for (point, reason) in self.points.drain(..).zip(reasons) {
+                match reason {
+                    None => kept.push(point),
+                    Some(reason) => refused.push((point, reason)),
+                }
+            }
+            self.points = kept;
+            self.plan_inside();
         }
-        self.points = kept;
-        self.plan.points.extend(counters);
-        self.plan
-            .number_points(|number| numbers.get(&number).copied().unwrap_or(number));
-        refused
     }
 }
 
@@ -353,11 +185,11 @@ pub(super) fn join_points(
     for mut pointed in points {
         let module = &modules[pointed.module];
         for point in std::mem::take(&mut pointed.points) {
-            if let Some(reason) = point.refused {
+            if let Some(reason) = point.refused.clone() {
                 refuse_point(document, module, &pointed, &point, reason, changed);
                 continue;
             }
-            let Some(id) = known_point(document, (pointed.bias, point.at)) else {
+            let Some(id) = known_point(document, (pointed.bias, point.at), point.role()) else {
                 pointed.points.push(point);
                 continue;
             };
@@ -389,7 +221,7 @@ pub(super) fn join_points(
         }
         let (refused, edges) = carry_points(document, candidates, &pointed);
         for (point, reason) in refused {
-            refuse_point(document, module, &pointed, &point, reason, changed);
+            refuse_point(document, module, &pointed, &point, reason.into(), changed);
         }
         if let (Some(reason), Some(counted)) = (edges, pointed.counted.take()) {
             refuse_edges(document, module, &pointed, counted, reason.into(), changed);
@@ -470,11 +302,10 @@ fn refuse_point(
     module: &Module,
     pointed: &Pointed,
     point: &Point,
-    reason: RefuseReason,
+    reason: Refusal,
     changed: &mut Changed,
 ) {
-    let refused = (point.name.clone(), reason.into());
-    changed.refused.push(refused);
+    changed.refused.push((point.name.clone(), reason.clone()));
     let module = id_of_module(document, module, &pointed.image, pointed.bias);
     add_refused(
         document,
@@ -483,14 +314,14 @@ fn refuse_point(
             module,
             address: point.at,
             reason: reason.to_string(),
-            role: Role::Point,
+            role: point.role(),
         },
     );
 }
 
-/// The id of the session's point at this place. `None` if there is none.
-fn known_point(document: &Document, place: FunctionPlace) -> Option<usize> {
-    let is_it = |f: &FunctionDoc| f.role.is_point() && document.place_of(f) == Some(place);
+/// The id of the session's point or span at this place. `None` if there is none.
+fn known_point(document: &Document, place: FunctionPlace, role: Role) -> Option<usize> {
+    let is_it = |f: &FunctionDoc| f.role == role && document.place_of(f) == Some(place);
     document.functions.iter().position(is_it)
 }
 
@@ -571,7 +402,8 @@ impl Session {
             let places = places.map(|(_, _, bias, _, at)| (bias, at));
             places.collect::<BTreeSet<FunctionPlace>>()
         };
-        let points = places_of(&|part| !part.is_some_and(Part::is_whole));
+        let points = places_of(&|part| !part.is_some_and(|p| p.is_whole() || p.is_timed()));
+        let spans = places_of(&|part| part.is_some_and(Part::is_timed));
         let functions = self.document.functions.iter().enumerate();
         let edges = places_of(&|part| part == Some(Part::Edges));
         let paths = places_of(&|part| part == Some(Part::Paths));
@@ -584,6 +416,7 @@ impl Session {
             let own = Wanted::of(f);
             match f.role {
                 Role::Point => is_in(&points),
+                Role::Span => is_in(&spans),
                 Role::Edges if own.edges && is_in(&edges) => true,
                 Role::Edges => own.paths && is_in(&paths) || own.trips && is_in(&trips),
                 _ => false,

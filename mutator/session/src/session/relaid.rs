@@ -49,8 +49,11 @@ impl Rows {
                 .map(|(id, _)| *id)
                 .collect(),
         };
-        let mut points = document.functions.iter().filter(|f| f.role == Role::Point);
-        let is_here = |f: &FunctionDoc| f.carried_by.is_some_and(|c| rows.with_sites.contains(&c));
+        let mut points = document.functions.iter();
+        let is_here = |f: &FunctionDoc| {
+            let is_inside = matches!(f.role, Role::Point | Role::Span);
+            is_inside && f.carried_by.is_some_and(|c| rows.with_sites.contains(&c))
+        };
         (!points.any(is_here)).then_some(rows)
     }
 

@@ -8,8 +8,8 @@ use patcher::plan::{Effects, RefuseReason};
 
 use super::pointed::plan_with;
 use super::rows::row_of;
-use super::{Candidate, Changed, Selection, Session, SessionError};
-use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure, Role, State};
+use super::{Candidate, Changed, Refusal, Selection, Session, SessionError};
+use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure, Role, SchemaDoc, State};
 use ipath_profile::clock;
 
 /// The exits of a function without its entry.
@@ -92,6 +92,14 @@ fn decide_all(
         check_quiet(document, change)?;
         let metrics = Remeasure::Set(change.metrics().to_vec());
         of_new = document.remeasure(of_new, &metrics, made)?;
+    }
+    let items = document.schema_of(of_new).map(SchemaDoc::items);
+    let item = items.unwrap_or_default().into_iter().next();
+    let points = selection.points.iter_mut().flat_map(|p| &mut p.points);
+    for span in points.filter(|point| point.span.is_some()) {
+        span.schema = of_new;
+        let why = item.map(|item| Refusal::Value(format!("a loop has no value {item}")));
+        span.refused = span.refused.take().or(why);
     }
     let mut turns = Vec::new();
     let measured = selection.candidates.iter_mut();
@@ -238,7 +246,10 @@ pub(super) fn sees_ends(document: &Document, candidates: &[Candidate]) -> bool {
     let in_session = |f: &FunctionDoc| f.is_in() && f.role.is_shown() && f.has_exits();
     let measured = candidates.iter().filter(|c| c.role.is_measured());
     let mut to_come = measured.filter(|c| c.refused().is_none() && document.needs_exits(c.schema));
-    document.functions.iter().any(in_session) || to_come.next().is_some()
+    let mut points = candidates.iter().flat_map(|c| &c.points);
+    document.functions.iter().any(in_session)
+        || to_come.next().is_some()
+        || points.any(|point| document.needs_exits(point.schema))
 }
 
 impl Candidate {

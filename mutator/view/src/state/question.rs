@@ -229,6 +229,10 @@ impl State {
             let why = "points are only counted";
             return Some(Err(why.to_owned()));
         }
+        if function.of_loop.is_some() {
+            let why = "the metrics of a loop do not change while it is in";
+            return Some(Err(why.to_owned()));
+        }
         let measured = function.measured.clone();
         let all = || latest.metrics.iter().map(|m| m.name.clone()).collect();
         let names: Vec<String> = measured.unwrap_or_else(all);

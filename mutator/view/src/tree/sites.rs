@@ -163,6 +163,9 @@ impl Sites {
             let line = Line {
                 name: printable(&function.name).into_owned(),
                 place: match profile.distinction(index) {
+                    none if none.is_empty() && function.of_loop.is_some() => {
+                        function.position().unwrap_or_default()
+                    }
                     none if none.is_empty() => {
                         profile.module_name(Some(function.module)).into_owned()
                     }

@@ -12,6 +12,7 @@ pub mod entry;
 pub mod exit;
 pub mod point;
 pub mod run;
+pub mod span;
 pub mod thread;
 pub mod value;
 

@@ -17,7 +17,9 @@ mod trial;
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
+use abi::arch::stack::RED_ZONE;
 use abi::image::{ALIVE, Parameters};
+use abi::point::{BY_FP, FP_SHIFT, SLOT_SHIFT};
 use abi::probe::{Kind, LENDING, LENDS, Probe};
 use abi::schema::way;
 use abi::segment::{
@@ -46,6 +48,10 @@ use crate::probe::exit::{
     ipath_slow_lend, ipath_slow_tail_exit,
 };
 use crate::probe::next::FOUND;
+use crate::probe::point::ipath_verify_point;
+use crate::probe::span::{
+    ipath_fast_span_end, ipath_remember_span, ipath_slow_span, ipath_slow_span_end,
+};
 use crate::probe::verify::ipath_verify_walk;
 use crate::sources::{Cpu, Sources, cpu, page};
 use crate::thread::registry::{self, REGISTRY};
@@ -207,22 +213,25 @@ macro_rules! stub {
     };
 }
 
-/// Defines a stub for entries, as `stub!` does.
+/// Defines a stub for entries and the starts of spans, as `stub!` does.
 macro_rules! entry_stub {
-    ($(#[$doc:meta])* $name:ident, $before:expr, { $($operand:ident = $kind:ident $value:expr,)* }) => {
+    (
+        $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $fast:path, $slow:path,
+        { $($operand:ident = $kind:ident $value:expr,)* }
+    ) => {
         stub!(
             $(#[$doc])*
             $name,
             $before,
-            quick::entry::entry!(),
+            $quick,
             "mov rdx, rbp", // third argument: the frame pointer
             concat!(
                 "jmp 27b", // the thread's run has the result of the walk
                 quick::entry::more!(),
                 parts::enter!()
             ),
-            ipath_remember_walk,
-            ipath_slow_entry,
+            $fast,
+            $slow,
     {
         enter = sym ipath_enter,
         counted = const way::COUNTED,
@@ -264,18 +273,25 @@ entry_stub!(
     /// Called by the hook of an entry.
     ipath_entry_stub,
     "",
+    quick::entry::entry!(),
+    ipath_remember_walk,
+    ipath_slow_entry,
     {}
 );
 entry_stub!(
     /// [`ipath_entry_stub`] with verification: repeats every cached walk.
     ipath_verified_entry_stub,
     parts::verify!(),
+    quick::entry::entry!(),
+    ipath_remember_walk,
+    ipath_slow_entry,
     { verify = sym ipath_verify_walk, }
 );
-/// Defines a stub for exits, as `stub!` does.
+
+/// Defines a stub for exits and the ends of spans, as `stub!` does.
 macro_rules! exit_stub {
     (
-        $(#[$doc:meta])* $name:ident, $quick:expr, $fast:path, $slow:path,
+        $(#[$doc:meta])* $name:ident, $quick:expr, $third:expr, $fast:path, $slow:path,
         { $($operand:ident = $kind:ident $value:expr,)* }
     ) => {
         stub!(
@@ -283,7 +299,7 @@ macro_rules! exit_stub {
             $name,
             "",
             $quick,
-            "mov rdx, rdi", // third argument: the time of the exit
+            $third,
             "ud2", // unreachable: exits look up no walk
             $fast,
             $slow,
@@ -321,6 +337,7 @@ exit_stub!(
     /// Called by the hook of an exit by a return.
     ipath_exit_stub,
     quick::exit::exit!(""),
+    parts::time!(),
     ipath_fast_exit,
     ipath_slow_exit,
     {}
@@ -329,6 +346,7 @@ exit_stub!(
     /// Called by the hook of an exit by a tail call.
     ipath_tail_stub,
     quick::exit::exit!("inc qword ptr [r9 + {tail}]"),
+    parts::time!(),
     ipath_fast_tail_exit,
     ipath_slow_tail_exit,
     { tail = const offset_of!(RecordHead, tail), }
@@ -337,6 +355,7 @@ exit_stub!(
     /// Called by the hook of a return of a function that is not measured.
     ipath_ender_stub,
     quick::exit::ender!(""),
+    parts::time!(),
     ipath_fast_ender,
     ipath_slow_ender,
     {
@@ -348,6 +367,7 @@ exit_stub!(
     /// Called by the hook of an exit by a tail call of a function that is not measured.
     ipath_ender_tail_stub,
     quick::exit::ender!("inc qword ptr [r9 + {tail}]"),
+    parts::time!(),
     ipath_fast_ender_tail,
     ipath_slow_ender_tail,
     {
@@ -360,12 +380,59 @@ exit_stub!(
     /// Called by the hook of an exit by a tail call to a function whose exits end lent activations.
     ipath_lend_stub,
     quick::exit::lend!("inc qword ptr [r9 + {tail}]"),
+    parts::time!(),
     ipath_fast_lend,
     ipath_slow_lend,
     {
         lends = const (LENDS as u32) << NUMBER_SHIFT,
         most_lent = const MOST_LENT,
         tail = const offset_of!(RecordHead, tail),
+    }
+);
+
+entry_stub!(
+    /// Called by the hook of the start of a span.
+    ipath_span_stub,
+    "",
+    quick::span::begin!(),
+    ipath_remember_span,
+    ipath_slow_span,
+    {
+        red_zone = const RED_ZONE,
+        by_rbp = const BY_FP,
+        rbp_shift = const FP_SHIFT,
+        slot_shift = const SLOT_SHIFT,
+    }
+);
+entry_stub!(
+    /// [`ipath_span_stub`] with verification: repeats every cached walk.
+    ipath_verified_span_stub,
+    parts::verify!(),
+    quick::span::begin!(),
+    ipath_remember_span,
+    ipath_slow_span,
+    {
+        verify = sym ipath_verify_point,
+        red_zone = const RED_ZONE,
+        by_rbp = const BY_FP,
+        rbp_shift = const FP_SHIFT,
+        slot_shift = const SLOT_SHIFT,
+    }
+);
+exit_stub!(
+    /// Called by the hook of the end of a span.
+    ipath_span_end_stub,
+    quick::span::end!(),
+    concat!(
+        parts::time!(),
+        "mov r8, rbp" // fifth argument: the frame pointer
+    ),
+    ipath_fast_span_end,
+    ipath_slow_span_end,
+    {
+        red_zone = const RED_ZONE,
+        by_rbp = const BY_FP,
+        slot_shift = const SLOT_SHIFT,
     }
 );
 

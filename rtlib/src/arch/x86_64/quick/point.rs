@@ -13,7 +13,30 @@ macro_rules! point {
             ",
             $crate::arch::x86_64::quick::thread::find_thread!(),
             $crate::arch::x86_64::quick::thread::mark!(),
+            $crate::arch::x86_64::quick::point::frame!(),
+            $crate::arch::x86_64::quick::run::find_run!(),
             "
+    // All words match. rax is the run.
+27: inc qword ptr [rcx + {quick_calls}] // count a call with a cached walk
+    mov r8, [rcx + {overhead}]         // the thread's overhead counter
+    mov r9, [rax + {run_cost}]         // the cost of this count, in ticks
+    add [r8], r9                       // add it to the thread's overhead
+    mov rdx, [rax + {run_record}]      // the record of the call path
+    inc qword ptr [rdx + {entered}]    // count the pass
+            ",
+            $crate::arch::x86_64::quick::thread::done!(),
+            $crate::arch::x86_64::quick::run::next_run!(),
+            $crate::arch::x86_64::quick::thread::out_of_line!()
+        )
+    };
+}
+
+/// Loads the slot of the function's frame into rdx, and the id with the epoch into r8. They are the
+/// key of the cached walk. Stores the frame pointer of the function's caller for it. Jumps to `7` if
+/// the slot is not on the thread's stack.
+macro_rules! frame {
+    () => {
+        "
     cmp rdx, [rcx + {low}]             // below the low end of the last known stack?
     jb 7f                              // yes: another stack
     lea rdi, [rip + {details}]         // the table of frame locations, 8 bytes per point
@@ -44,22 +67,8 @@ macro_rules! point {
 8:  mov [rcx + {entry_rbp}], r9        // a cached walk may compare it as one of its words
     mov r8, [rip + {epoch}]            // the epoch, so that walks of earlier epochs do not match
     or r8, rsi                         // add the point id; the slot is the other half of the key
-            ",
-            $crate::arch::x86_64::quick::run::find_run!(),
-            "
-    // All words match. rax is the run.
-27: inc qword ptr [rcx + {quick_calls}] // count a call with a cached walk
-    mov r8, [rcx + {overhead}]         // the thread's overhead counter
-    mov r9, [rax + {run_cost}]         // the cost of this count, in ticks
-    add [r8], r9                       // add it to the thread's overhead
-    mov rdx, [rax + {run_record}]      // the record of the call path
-    inc qword ptr [rdx + {entered}]    // count the pass
-            ",
-            $crate::arch::x86_64::quick::thread::done!(),
-            $crate::arch::x86_64::quick::run::next_run!(),
-            $crate::arch::x86_64::quick::thread::out_of_line!()
-        )
+        "
     };
 }
 
-pub(crate) use point;
+pub(crate) use {frame, point};

@@ -247,4 +247,13 @@ macro_rules! align {
     };
 }
 
-pub(crate) use {align, compiled, enter, found, prepare, restore, save, slow, verify};
+/// Passes the time of an exit to compiled code.
+macro_rules! time {
+    () => {
+        "
+    mov rdx, rdi                       // third argument: the time of the exit
+        "
+    };
+}
+
+pub(crate) use {align, compiled, enter, found, prepare, restore, save, slow, time, verify};

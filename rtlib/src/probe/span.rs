@@ -1,0 +1,103 @@
+//! The actions of spans: parts of a call that begin and end inside its function.
+//!
+//! A span has an activation like a call, with the slot of the call in whose frame it is. `low` is
+//! the stack pointer at the stub's start, below the red zone.
+
+use abi::probe::Kind;
+
+use super::entry::{Entering, leaves};
+use super::exit::{SpanEnd, fast, slow};
+use super::next::DONE;
+use super::point::{caller, frame, record_at, remember};
+use super::trial;
+use crate::arch::clock;
+use crate::calls::doubt;
+use crate::os::parameters;
+use crate::thread::{self, Thread};
+
+/// Caches the walk of the call in which the span `number` begins, so that the stub can record the
+/// span. Returns the stub's next action.
+///
+/// # Safety
+/// Called by the stub of starts of spans, on the calling thread's stack from `low` on, with `fp` as
+/// it is at the hook. `has_tried` if this was called before for this span.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_remember_span(
+    number: u64,
+    low: u64,
+    fp: u64,
+    has_tried: bool,
+) -> *mut Thread {
+    let number = number as u32;
+    let is_special = |thread, slot| {
+        doubt::is_doubtful(number, slot)
+            // SAFETY: `remember` passes the caller's thread, marked busy.
+            || parameters::kind(number) == Kind::Ending && unsafe { leaves(thread, slot) }
+    };
+    // SAFETY: guaranteed by the stub.
+    unsafe { remember(number, low, fp, has_tried, is_special) }
+}
+
+/// Records a span that begins, at any cost. Runs on the private stack, with signals blocked and the
+/// thread's callee-saved registers stored.
+///
+/// # Safety
+/// Called by the stub of starts of spans with the thread that [`ipath_remember_span`] returned. The
+/// stub clears the busy mark.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_slow_span(
+    thread: *mut Thread,
+    number: u64,
+    low: u64,
+    calls: trial::Calls,
+) {
+    // SAFETY: guaranteed by the stub; the thread is marked busy.
+    unsafe {
+        thread::settle(thread);
+        trial::find_out(thread, calls);
+        let number = number as u32;
+        let entering = Entering::Span(parameters::kind(number) == Kind::Call);
+        if let Err(why) = record_at(thread, number, low, entering) {
+            (*thread).ledger.count_missed(why);
+        }
+        (*thread).meter.pass_until(clock::now());
+    }
+}
+
+/// The fast path of the end of a span. Ends it as of `now` if it is the innermost activation.
+/// Returns `DONE`, or the thread for the slow path.
+///
+/// # Safety
+/// Called by the stub of ends of spans, on the calling thread's stack from `low` on, with `fp` as
+/// it is at the hook.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_fast_span_end(
+    number: u64,
+    low: u64,
+    now: u64,
+    _has_tried: bool,
+    fp: u64,
+) -> *mut Thread {
+    let (_, slot) = frame(number as u32, low, fp);
+    // SAFETY: guaranteed by the stub.
+    unsafe { fast::<SpanEnd>(number, slot, now) }
+}
+
+/// The slow path of the end of a span. There may be none to end: it may have begun before it was
+/// instrumented, or the function was left from elsewhere and continues here.
+///
+/// # Safety
+/// Called by the stub of ends of spans with the thread that the fast path returned. The stub clears
+/// the busy mark.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_slow_span_end(thread: *mut Thread, number: u64, low: u64) {
+    // SAFETY: guaranteed by the stub.
+    unsafe {
+        if let Some((slot, registers, is_whole)) = caller(thread, number as u32, low) {
+            slow::<SpanEnd>(thread, number, slot, (&registers, is_whole));
+        }
+        (*thread).meter.pass_until(clock::now());
+    }
+}
