@@ -26,8 +26,8 @@ pub use second_side::options_in_front;
 pub use slips::slip;
 
 use clap::error::ErrorKind;
-use patcher::select::Spot;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use patcher::select::Spot;
 
 /// Measures the cost of functions, split by the call path that reached them: live and exact, in a
 /// running program.

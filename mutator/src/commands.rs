@@ -55,7 +55,8 @@ use std::process::ExitCode;
 use crate::cli::{self, Cli, Command, MayBeOf, Measure, Of, Refine, Show};
 use crate::config::{self, Rejected};
 use crate::failure::{Failure, USAGE};
-use ipath_base::starved;
+use ipath_base::hint::hint;
+use ipath_base::{descriptors, starved};
 use ipath_symbols::debuginfod;
 use ipath_target::process::{Pid, take_name};
 use ipath_target::{progress, saturated};
@@ -110,6 +111,12 @@ fn give_large_blocks_back() {
 fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     progress::tell(cli.command.subject(), remarks::progress);
     let operation = cli.command.operation();
+    if matches!(
+        cli.command,
+        Command::Attach { .. } | Command::Run { .. } | Command::Add { .. } | Command::Demo { .. }
+    ) {
+        check_descriptors(operation)?;
+    }
     let result = match cli.command {
         Command::Attach {
             of,
@@ -202,6 +209,18 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Man { output } => manuals::man(output.as_deref()),
     };
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Fails if so few file descriptors are left that a session might not be removed again.
+fn check_descriptors(operation: &str) -> Result<(), Failure> {
+    let left = descriptors::left();
+    if left >= descriptors::NEEDED {
+        return Ok(());
+    }
+    let needed = descriptors::NEEDED;
+    let cause = format!("only {left} file descriptors are left, {needed} are needed");
+    let failure = Failure::new(operation, "this command", cause);
+    Err(failure.hint(hint!("raise the limit of this shell: ulimit -n 1024")))
 }
 
 /// The process to attach to; with `--children` the root of its process tree. `None` if none is

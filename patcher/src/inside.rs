@@ -8,8 +8,8 @@
 //! before an instruction may overwrite. [`Numbering`] numbers the acyclic paths.
 //!
 //! The module knows no process. An activation that leaves the middle of a block by an exception, by
-//! `longjmp` or by the end of its thread has no edge in the graph. [`Span`] gives the hooks that time a
-//! loop.
+//! `longjmp` or by the end of its thread has no edge in the graph. [`Span`] gives the hooks that
+//! time a loop.
 
 mod build;
 mod chords;

@@ -5,6 +5,7 @@ use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
@@ -221,4 +222,38 @@ fn limited(kib: u64, program: &Path, arguments: &[&str]) -> Finished {
         .arg(program)
         .args(arguments)
         .run()
+}
+
+/// A command with few file descriptors is refused before it changes the process. Otherwise it might
+/// not be able to remove its session.
+#[test]
+fn few_descriptors() {
+    let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    for most in [8, 10, 12, 16, 24, 30] {
+        let limit = format!("--nofile={most}");
+        let refused = Run::new("prlimit")
+            .arg(limit)
+            .arg(ipath())
+            .args([
+                "attach",
+                &pid,
+                "-f",
+                "step",
+                "--no-tui",
+                "--duration",
+                "100ms",
+            ])
+            .run();
+        let error = refused.expect_error();
+        assert!(
+            error.contains("file descriptors are left"),
+            "{most}: {error}"
+        );
+        before.assert_unchanged(target.pid());
+    }
+    attach(&target, &["-f", "step"]).expect(0);
+    before.assert_unchanged(target.pid());
+    target.finish("ok calls ");
 }

@@ -174,6 +174,23 @@ fn paths_that_exceptions_leave_are_not_counted() {
     assert_eq!([begun("outer(int)"), ended("outer(int)")], [27, 20]);
 }
 
+/// The report and the command that exports the counts say how many paths are missing, and why.
+#[test]
+fn paths_that_did_not_end_are_said_to_be_missing() {
+    let program = program_with("throws_by_block.cc", &["-O2", "-g"]);
+    let scratch = Scratch::new("paths-missing");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "--paths", "thrower(int)", "-o"]).arg(&file);
+    run.arg("--").arg(&program).arg("20").run().expect(0);
+    let doubt = "may be off by 7: 7 paths that did not end (exception, longjmp, or still running)";
+    let report = Run::ipath(["report"]).arg(&file).run().expect(0);
+    assert!(report.stdout.contains(doubt), "{}", report.report());
+    let export = Run::ipath(["export", "--to", "lcov", "-o", "-"]).arg(&file);
+    let export = export.run().expect(0);
+    let said = format!("thrower(int): counts {doubt}");
+    assert!(export.stderr.contains(&said), "{}", export.report());
+}
+
 /// A child made by fork counts for itself if it is followed, and nothing if it is not.
 #[test]
 fn forked_children_do_not_disturb_paths() {

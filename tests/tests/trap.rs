@@ -219,3 +219,21 @@ fn trap_of_the_program_ends_it() {
         .run()
         .expect(0);
 }
+
+/// All functions of the C library and of the loader are patched, also the code with which ipath
+/// makes system calls in the process.
+#[test]
+fn trap_is_allowed_everywhere() {
+    let program = program_with(
+        "busy.c",
+        &["-O2", "-pthread", "-Wl,--no-as-needed", "-lgcc_s"],
+    );
+    let mut target = Target::start(&program, ["2", "600"]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    let all = ["-f", "*", "--yes", "--allow-trap", "--no-tui"];
+    let attach = Run::ipath(["attach", &pid]).args(all);
+    attach.args(["--duration", "200ms"]).run().expect(0);
+    before.assert_unchanged(target.pid());
+    assert!(target.poll().is_none(), "{}", target.report());
+}

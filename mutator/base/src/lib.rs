@@ -2,6 +2,7 @@
 //! without control sequences, and safe handling of arbitrary files.
 
 pub mod cache;
+pub mod descriptors;
 pub mod destination;
 pub mod error;
 pub mod files;

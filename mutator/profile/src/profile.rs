@@ -12,6 +12,7 @@ mod distribution;
 mod exactness;
 mod file;
 mod found;
+mod frame_loop;
 mod function;
 mod heavy;
 mod inside;
@@ -19,6 +20,7 @@ mod label;
 mod later;
 pub mod off_cpu;
 mod per_cycle;
+mod position;
 mod process;
 mod program;
 mod room;
@@ -37,12 +39,13 @@ pub use distribution::{Bucket, Distribution, Gathered};
 pub use exactness::{CONTRADICTED, Exactness, Verdict};
 pub use file::ProfileError;
 pub use found::{Explained, FoundPath, GENERATED, Kind, Left, SearchResult};
-pub(crate) use function::position;
+pub use frame_loop::FrameLoop;
 pub use function::{Function, Presence};
 pub use inside::{Block, Edge, EdgeKind, Inside, Loop};
 pub use ipath_base::printable::printable;
 pub use label::Label;
 pub use per_cycle::PerCycle;
+pub(crate) use position::position;
 pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::{program, started_as};
 pub use room::UNKNOWN_CALLERS;
@@ -432,26 +435,6 @@ pub struct Frame {
     /// The loops around the call, innermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<FrameLoop>,
-}
-
-/// A loop around a call site.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FrameLoop {
-    /// The link-time address of the first instruction of its header.
-    pub header: u64,
-    /// The source file. `None` if it is not known.
-    #[serde(default)]
-    pub file: Option<String>,
-    /// The first line. `None` if it is not known.
-    #[serde(default)]
-    pub line: Option<u32>,
-    /// The last line. `None` if it is not known.
-    #[serde(default)]
-    pub end_line: Option<u32>,
-    /// The number of functions in [`Frame::inlined`] that contain the loop, from the last one on. 0
-    /// if the loop is in the function itself.
-    #[serde(default)]
-    pub inlined: usize,
 }
 
 /// A function whose inlined copy contains the call.

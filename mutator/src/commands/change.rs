@@ -64,8 +64,8 @@ fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile 
 const FOLLOWED: &str = "processes that ended while a command followed this one are only in the \
     profile of that command";
 
-/// Fails if metrics are given for points, which are only counted: for `add` if nothing that is timed
-/// is given beside them, for `remove` if any point or loop is given.
+/// Fails if metrics are given for points, which are only counted: for `add` if nothing that is
+/// timed is given beside them, for `remove` if any point or loop is given.
 fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
     let of_points = match operation {
         "add" => given.func.is_empty() && given.timed.is_empty(),
@@ -188,7 +188,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
             let functions = &session.document().functions;
             if !waits && !found.iter().any(|&id| functions[id].is_in()) {
                 let active = session.document().measured().filter(|(_, f)| f.is_in());
-                let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
+                let names: Vec<String> = active.map(|(_, f)| f.title()).collect();
                 let cause = format!("no instrumented function matches '{text}'");
                 let shown = few(&names);
                 let hint = match names.len() - shown.len() {
@@ -203,7 +203,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
                 return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }
             let active = found.iter().map(|&id| &functions[id]).filter(|f| f.is_in());
-            are_in.extend(active.map(|f| f.name.clone()));
+            are_in.extend(active.map(|f| f.title()));
             ids.extend(found);
             Ok(())
         };

@@ -4,6 +4,7 @@ mod code;
 
 use std::path::Path;
 
+use super::remarks::warn;
 use super::target::load;
 use super::watch::destination;
 use crate::cli;
@@ -78,5 +79,15 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
     let mut text = Vec::new();
     let written = write(&profile, &asked, &mut text);
     written.map_err(failed)?;
+    if to.name == "lcov" {
+        // The format has no place for it.
+        for inside in &profile.inside {
+            let name = &profile.functions[inside.function].name;
+            let doubt = inside.doubt();
+            doubt
+                .iter()
+                .for_each(|doubt| warn(&format!("{name}: counts {doubt}")));
+        }
+    }
     into.write(|out| out.write_all(&text)).map_err(unwritten)
 }

@@ -140,7 +140,8 @@ fn in_short(session: &Session, seen: Seen) -> String {
     const NAMED: usize = 3;
     let document = session.document();
     let (active, removed): (Vec<_>, Vec<_>) = document.measured().partition(|(_, f)| f.is_in());
-    let first: Vec<&str> = active.iter().take(NAMED).map(|(_, f)| &*f.name).collect();
+    let first: Vec<String> = active.iter().take(NAMED).map(|(_, f)| f.title()).collect();
+    let first: Vec<&str> = first.iter().map(String::as_str).collect();
     let names = fit_all(&first, WIDTH);
     let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
     let more = match active.len().saturating_sub(NAMED) {
@@ -205,7 +206,8 @@ fn describe(session: &Session, seen: Seen) -> String {
             .modules
             .get(function.module)
             .map_or("", |m| &m.path);
-        let (name, module) = (printable(&function.name), printable(module));
+        let (title, module) = (function.title(), printable(module));
+        let name = printable(&title);
         let measured = document.measured_of(function).join(",");
         // The metrics in the first line are not repeated.
         let measured = if !function.role.is_measured() || measured == metrics.join(",") {

@@ -102,7 +102,9 @@ impl Inside {
         let blocks: Vec<usize> = match part {
             Part::Block(number) => vec![number as usize],
             Part::Blocks => (0..self.graph.blocks().len()).collect(),
-            Part::Loop(number) | Part::TimedLoop(number) => headers().skip(number as usize).take(1).collect(),
+            Part::Loop(number) | Part::TimedLoop(number) => {
+                headers().skip(number as usize).take(1).collect()
+            }
             Part::Loops | Part::TimedLoops => headers().collect(),
             Part::Edges | Part::Paths | Part::Trips => Vec::new(),
         };

@@ -198,18 +198,17 @@ fn hooks(segments: &Graph, loops: &Loops) -> (Vec<Placed>, Vec<(usize, NoPlace)>
     let mut nested: Vec<usize> = (0..loops.loops().len()).collect();
     nested.sort_by_key(|&of| loops.loops()[of].depth);
     let (mut placed_hooks, mut refused) = (Vec::new(), Vec::new());
-    let mut add = |of: usize, edge: EdgeId, begins: bool, is_needed: bool| match placed(
-        segments, edge,
-    ) {
-        Ok((place, transfer)) => placed_hooks.push(Placed {
-            of,
-            place,
-            transfer,
-            begins,
-        }),
-        Err(no_place) if is_needed => refused.push((of, no_place)),
-        Err(_) => {}
-    };
+    let mut add =
+        |of: usize, edge: EdgeId, begins: bool, is_needed: bool| match placed(segments, edge) {
+            Ok((place, transfer)) => placed_hooks.push(Placed {
+                of,
+                place,
+                transfer,
+                begins,
+            }),
+            Err(no_place) if is_needed => refused.push((of, no_place)),
+            Err(_) => {}
+        };
     for id in segments.edge_ids() {
         let edge = segments.edge(id);
         match edge.kind {

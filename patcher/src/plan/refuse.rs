@@ -20,7 +20,8 @@ pub enum RefuseReason {
     IndirectJump,
     /// Another function begins in the bytes that would be overwritten.
     OverlapsFunction,
-    /// The function's symbol is inside an instruction of another function.
+    /// The function's symbol is inside an instruction of another function, or in the padding before
+    /// one.
     InsideInstruction,
     /// An instruction that would be moved cannot be decoded, or the file has no bytes for it.
     Undecodable,

@@ -16,13 +16,19 @@ use crate::image::Image;
 /// The maximum size of a surrounding body that is analyzed, in bytes.
 const LARGEST_BODY: u64 = 2 << 20;
 
+/// The maximum size of the padding before a function, in bytes.
+const MOST_PADDING: u64 = 15;
+
 /// Adds the arrivals from the surrounding bodies to `flow`. Refuses a function that starts inside
-/// an instruction of one of them.
+/// an instruction of one of them, or in the padding before one.
 pub fn consider(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     flow: &mut Flow,
 ) -> Result<(), RefuseReason> {
+    if is_in_padding(image, &flow.ranges[0]) {
+        return Err(RefuseReason::InsideInstruction);
+    }
     for body in bodies(image, flow.ranges[0].start) {
         let Some(body) = Flow::of(image, context, &Function::nameless(body)) else {
             continue;
@@ -33,6 +39,18 @@ pub fn consider(
         flow.add_arrivals_of(&body);
     }
     Ok(())
+}
+
+/// True if the function begins where no unwind entry applies, and an unwind entry begins in it soon
+/// after. Callers may call the function there.
+fn is_in_padding(image: &Image<'_>, function: &Range<Svma>) -> bool {
+    let start = function.start;
+    let len = function.end.0.saturating_sub(start.0);
+    let begins = |distance: u64| {
+        let at = start.plus(distance);
+        image.fde(at).is_some_and(|fde| fde.range.start == at)
+    };
+    image.fde(start).is_none() && (1..len.min(MOST_PADDING + 1)).any(begins)
 }
 
 /// The code ranges that contain `start` and begin before it, from the unwind entries and symbols.
@@ -122,6 +140,32 @@ mod tests {
             outcome(&unnamed.replace(".type .Lbody, @function", ""), "lie"),
             inside
         );
+    }
+
+    /// Calls lead to the real start, which would be in the middle of the window.
+    #[test]
+    fn starts_in_the_padding_before_a_function_are_refused() {
+        let body = |padding: u32| {
+            format!(
+                ".type lie, @function
+                .balign 16
+                ret
+                .skip 12
+                lie: .skip {padding}
+                .Lbody: .cfi_startproc
+                mov $0x11223344, %eax
+                add $0x55667788, %eax
+                ret
+                .cfi_endproc
+                .size lie, . - lie
+                call .Lbody"
+            )
+        };
+        for padding in [1, 3, 4, 15] {
+            let refused = Err(RefuseReason::InsideInstruction);
+            assert_eq!(outcome(&body(padding), "lie"), refused, "{padding} bytes");
+        }
+        assert_eq!(outcome(&body(0), "lie"), Ok(Tactic::Window));
     }
 
     #[test]

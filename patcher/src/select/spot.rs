@@ -128,7 +128,8 @@ impl Spot {
         })
     }
 
-    /// Parses loops to be timed: `FUNC:loopN` or `FUNC:loops`. `None` if the text is something else.
+    /// Parses loops to be timed: `FUNC:loopN` or `FUNC:loops`. `None` if the text is something
+    /// else.
     pub fn parse_timed(text: &str) -> Option<Result<Self, PatternError>> {
         let (function, part) = split_part(text)?;
         let part = match part {

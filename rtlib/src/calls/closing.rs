@@ -43,7 +43,8 @@ pub unsafe fn close_each(calls: *mut Calls, stack: u64, slot: u64, mut note: imp
     }
 }
 
-/// Closes, as unwound, the spans of a call that began after `of`, which is the call or a span of it.
+/// Closes, as unwound, the spans of a call that began after `of`, which is the call or a span of
+/// it.
 ///
 /// # Safety
 /// As for [`close_left_behind`]; `of` is on the list.

@@ -347,10 +347,25 @@ pub(super) unsafe fn slow<L: Leaving>(
         if is_own {
             end::<L>(thread, list::find(calls, function, slot));
         }
-        while L::ENDS_LENT {
+        if L::ENDS_LENT {
+            end_lent::<L>(thread, function, slot);
+        }
+        list::unlock(calls);
+    }
+}
+
+/// Ends the activations that were lent to the call at `slot`.
+///
+/// # Safety
+/// The thread's list is locked.
+unsafe fn end_lent<L: Leaving>(thread: *mut Thread, function: u32, slot: u64) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let calls = &raw mut (*thread).calls;
+        loop {
             let found = list::find_lent(calls, slot);
             if found.is_null() {
-                break;
+                return;
             }
             if list::is_lent_to(found, function) {
                 end::<L>(thread, found)
@@ -358,7 +373,6 @@ pub(super) unsafe fn slow<L: Leaving>(
                 closing::leave(calls, list::raise(calls, found))
             }
         }
-        list::unlock(calls);
     }
 }
 

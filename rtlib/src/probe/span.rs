@@ -7,7 +7,6 @@ use abi::probe::Kind;
 
 use super::entry::{Entering, leaves};
 use super::exit::{SpanEnd, fast, slow};
-use super::next::DONE;
 use super::point::{caller, frame, record_at, remember};
 use super::trial;
 use crate::arch::clock;
@@ -66,7 +65,7 @@ pub unsafe extern "C" fn ipath_slow_span(
 }
 
 /// The fast path of the end of a span. Ends it as of `now` if it is the innermost activation.
-/// Returns `DONE`, or the thread for the slow path.
+/// Returns [`super::next::DONE`], or the thread for the slow path.
 ///
 /// # Safety
 /// Called by the stub of ends of spans, on the calling thread's stack from `low` on, with `fp` as

@@ -140,7 +140,7 @@ impl Cpu {
     /// give it, or if the thread was switched out at each of several readings.
     pub fn now(&mut self, page: &mut Page) -> (u64, Option<u64>) {
         /// The maximum number of readings. It is unlikely that the thread is switched out at each.
-        const TRIES: usize = 4;
+        const TRIES: usize = 16;
         page.open();
         for _ in 0..TRIES {
             let now = clock::now();

@@ -115,12 +115,8 @@ impl<'a> Function<'a> {
         let lines = listed.lines().into_iter();
         let counts: BTreeMap<_, u64> = lines.map(|(line, of)| (line, of.count)).collect();
         let blocks = listed.inside.blocks.iter();
-        let uncertain = (listed.inside.uncertain > 0).then(|| {
-            format!(
-                "counts may be off by {}: transfers at the start, the end, or the reading",
-                listed.inside.uncertain
-            )
-        });
+        let uncertain = listed.inside.doubt();
+        let uncertain = uncertain.map(|doubt| format!("counts {doubt}"));
         let missing = listed
             .missing()
             .map(|why| format!("no instructions: {}", printable(why)));

@@ -5,8 +5,8 @@ mod flow;
 use super::counts::{closed, is_argument};
 use super::unmeasured::Ends;
 use super::{
-    COUNT, Counts, FunctionTotals, Metric, PathEntry, Profile, SCHEMA, SearchResult, Spreads,
-    TimerStats, Total,
+    COUNT, Counts, FunctionTotals, Metric, PathEntry, Profile, RETURN, SCHEMA, SearchResult,
+    Spreads, TimerStats, Total,
 };
 use std::fmt;
 
@@ -362,8 +362,10 @@ fn check_values(
         closed
     };
     // Calls before the metric was added have no value, nor do calls of functions that do not
-    // measure it.
-    let least = if metric.since_ns.is_some() || !is_of_all {
+    // measure it. The kernel may not give a value.
+    let is_from_kernel =
+        metric.name != "wall" && metric.name != RETURN && !is_argument(&metric.name);
+    let least = if metric.since_ns.is_some() || !is_of_all || is_from_kernel {
         0
     } else {
         Ends::of(path).with_value(&metric.name)

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::FrameLoop;
 use super::counts::FunctionTotals;
+use super::frame_loop::FrameLoop;
+use super::position::position;
 use super::process::{InProcess, Spreads};
-use ipath_base::printable::printable;
 
 /// An instrumented function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,8 +56,8 @@ pub struct Function {
     /// True for a probe point: the instruction at `address`, whose executions are counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub point: bool,
-    /// The loop that is timed by itself, if this is not a whole function. It begins at `address`. Its
-    /// calls are entries of the loop.
+    /// The loop that is timed by itself, if this is not a whole function. It begins at `address`.
+    /// Its calls are entries of the loop.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub of_loop: Option<Box<FrameLoop>>,
     /// The number of activations that left by a tail call. Their times exclude the callee.
@@ -105,23 +105,6 @@ impl Function {
         let of_loop = self.of_loop.as_ref().and_then(|of| of.lines());
         of_loop.or_else(|| position(self.file.as_deref(), self.line))
     }
-}
-
-/// The source position as `FILE:LINE`, or `FILE` if the line is not known. `None` without a file.
-pub(crate) fn position(file: Option<&str>, line: Option<u32>) -> Option<String> {
-    let file = printable(last_component(file?));
-    Some(match line {
-        Some(line) => format!("{file}:{line}"),
-        None => file.into_owned(),
-    })
-}
-
-/// The part of a path after its last slash; the whole path if that is empty.
-pub(super) fn last_component(path: &str) -> &str {
-    path.rsplit('/')
-        .next()
-        .filter(|name| !name.is_empty())
-        .unwrap_or(path)
 }
 
 /// True for zero.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::function::position;
+use super::position::position;
 use super::taken_paths::{self, PathEnd, PathTotals, TakenPath};
 
 /// The counted control-flow graph of one function.
@@ -142,6 +142,33 @@ impl Inside {
     pub fn arrivals(&self) -> u64 {
         let entered = self.edges.iter().filter(|edge| edge.from.is_none());
         entered.fold(0, |sum: u64, edge| sum.saturating_add(edge.count))
+    }
+
+    /// How far the counts may be off, and why. `None` if they are exact.
+    pub fn doubt(&self) -> Option<String> {
+        let uncertain = self.uncertain;
+        // If only paths are counted, the counts are those on paths that have ended.
+        let unfinished = self.unfinished();
+        let others = "transfers at the start, the end, or the reading";
+        match uncertain.checked_sub(unfinished) {
+            _ if uncertain == 0 => None,
+            Some(rest) if unfinished > 0 => {
+                let what = if unfinished == 1 {
+                    "path that did not end"
+                } else {
+                    "paths that did not end"
+                };
+                let rest = match rest {
+                    0 => String::new(),
+                    rest => format!(", and {rest} {others}"),
+                };
+                let left = "exception, longjmp, or still running";
+                Some(format!(
+                    "may be off by {uncertain}: {unfinished} {what} ({left}){rest}"
+                ))
+            }
+            _ => Some(format!("may be off by {uncertain}: {others}")),
+        }
     }
 
     /// The number of activations that began on a path and did not end it: they were left by an

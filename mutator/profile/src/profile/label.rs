@@ -1,6 +1,6 @@
 //! Display names of functions and call sites.
 
-use super::function::{last_component, position};
+use super::position::{last_component, position};
 use super::{Frame, FrameLoop, Function, Module, Profile};
 use crate::folding::{Fold, is_own};
 use ipath_base::printable::printable;
@@ -164,18 +164,6 @@ fn place_of(frame: &Frame, of: &FrameLoop) -> String {
             |offset| format!("+{offset:#x}"),
         )
     })
-}
-
-impl FrameLoop {
-    /// The lines of the loop as `FILE:LINE-LINE`, without the file's directory. `None` without a
-    /// file.
-    pub(super) fn lines(&self) -> Option<String> {
-        let place = position(self.file.as_deref(), self.line)?;
-        Some(match self.end_line.filter(|&end| Some(end) > self.line) {
-            Some(end) => format!("{place}-{end}"),
-            None => place,
-        })
-    }
 }
 
 /// The demangled name, safe to display.

@@ -22,6 +22,8 @@ pub enum Unseen {
     Libraries,
     /// Functions that were taken out because something else had changed their code.
     TakenOut,
+    /// Patches of a function that were replaced while it was measured.
+    Replaced,
     /// Sessions whose profile could not be read.
     Profiles,
 }
@@ -36,7 +38,7 @@ pub type AllUnseen = BTreeMap<String, u64>;
 
 impl Unseen {
     /// All kinds.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Programs,
         Self::Processes,
         Self::Orphans,
@@ -45,6 +47,7 @@ impl Unseen {
         Self::Loads,
         Self::Libraries,
         Self::TakenOut,
+        Self::Replaced,
         Self::Profiles,
     ];
 
@@ -59,6 +62,7 @@ impl Unseen {
             Self::Loads => "loads",
             Self::Libraries => "libraries",
             Self::TakenOut => "taken-out",
+            Self::Replaced => "replaced",
             Self::Profiles => "profiles",
         }
     }
@@ -110,6 +114,12 @@ impl Unseen {
                 "function",
                 "functions",
                 "taken out while the program ran, and not measured since",
+            ),
+            Self::Replaced => (
+                "time",
+                "times",
+                "the patches of a measured function were replaced: its calls in those milliseconds \
+                are missing, and calls in progress have no end",
             ),
             Self::Profiles => ("session", "sessions", "whose counts could not be read"),
         }

@@ -310,7 +310,19 @@ impl Report<'_> {
                 }
                 None => vec![share, calls],
             };
-            cells.extend(further.iter().map(|metric| total(metric)));
+            // The function may not measure this metric.
+            let has = |metric: &Metric| {
+                let stats = path.metrics.timers.get(&metric.name);
+                stats.is_some_and(|stats| stats.values() > 0)
+            };
+            let totals = further.iter().map(|metric| {
+                if has(metric) {
+                    total(metric)
+                } else {
+                    "-".to_owned()
+                }
+            });
+            cells.extend(totals);
             (cells, line)
         };
         let rows: Vec<_> = called.iter().map(row).collect();

@@ -115,12 +115,8 @@ impl Report<'_> {
         let fits = title.width() + 1 + numbers.width() <= WIDTH;
         let gap = if fits { " " } else { "\n  " };
         writeln!(out, "\n{title}{gap}{numbers}")?;
-        if inside.uncertain > 0 {
-            writeln!(
-                out,
-                "  may be off by {}: transfers at the start, the end, or the reading",
-                inside.uncertain
-            )?;
+        if let Some(doubt) = inside.doubt() {
+            writeln!(out, "  {doubt}")?;
         }
         self.loops(inside)
             .map_or(Ok(()), |loops| loops.write(out))?;

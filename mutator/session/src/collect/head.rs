@@ -119,6 +119,7 @@ pub(super) fn refresh<'n>(
         (Unseen::Programs, u64::from(is_left)),
         (Unseen::Loads, header.loads_missed.load(Relaxed)),
         (Unseen::TakenOut, document.taken_out),
+        (Unseen::Replaced, document.replaced),
     ] {
         kind.count(&mut losses.unseen, n);
     }

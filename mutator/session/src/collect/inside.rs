@@ -7,7 +7,9 @@ use patcher::Svma;
 use patcher::inside::{self, EdgeId, Node, Path, PathTable, solve};
 
 use super::frames::Frames;
-use crate::segment::{Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Role, Segment};
+use crate::segment::{
+    Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Role, Segment,
+};
 use ipath_profile::{
     Block, Edge, EdgeKind, Inside, Loop, PathEnd, PathStart, PathTotals, TakenPath,
 };

@@ -69,6 +69,9 @@ pub struct Document {
     /// The number of functions that were removed because something else had changed their code.
     #[serde(default)]
     pub taken_out: u64,
+    /// How often the patches of a measured function have been replaced.
+    #[serde(default)]
+    pub replaced: u64,
     /// Remarks on the measurement.
     pub notes: Vec<String>,
     /// The number of innermost callers that a path keeps; 0 for all.

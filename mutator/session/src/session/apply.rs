@@ -226,13 +226,14 @@ impl Locked<'_> {
         changed: &mut Changed,
     ) -> Result<(), SessionError> {
         let space = Arc::clone(&self.space);
-        let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
         // Witnesses of ends come before the functions whose calls they end.
         ids.sort_by_key(|&id| self.document.functions[id].role.is_shown());
         while !ids.is_empty() {
             let rest = ids.split_off(in_one_stop(&self.document, ids.iter()));
             let mut batch = std::mem::replace(&mut ids, rest);
             while !batch.is_empty() {
+                // The code that was found before may have been patched.
+                let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
                 let done = match stopped.as_deref_mut() {
                     Some(stopped) => {
                         let mut stacks = self.view().stacks(space.memory())?;
@@ -271,7 +272,7 @@ impl Locked<'_> {
         self.restore_calls(&ids)?;
         self.segment.write_document(&self.document)?;
         take_out_last(self, "remove")?;
-        let name = |&id: &usize| self.document.functions[id].name.clone();
+        let name = |&id: &usize| self.document.functions[id].title();
         Ok(Changed {
             functions: ids.iter().map(name).collect(),
             ..Changed::default()

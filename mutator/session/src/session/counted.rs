@@ -11,7 +11,7 @@ use patcher::inside::{
 use patcher::plan::{Effect, ProbePoint};
 
 use super::refusal::Refusal;
-use crate::segment::{EdgeDoc, FunctionDoc, InsideDoc, PathsDoc};
+use crate::segment::{EdgeDoc, FunctionDoc, InsideDoc, PathsDoc, Role};
 use ipath_symbols::images::OpenImage;
 
 /// What is counted inside a function.
@@ -29,6 +29,18 @@ impl Wanted {
         self.edges |= part == Part::Edges || part == Part::Trips;
         self.paths |= part == Part::Paths;
         self.trips |= part == Part::Trips;
+    }
+
+    /// The name of what is counted inside a function, as given with `--at`.
+    fn title(self, function: &str) -> String {
+        let of_edges = match (self.edges, self.trips) {
+            (_, true) => "loops",
+            (true, false) => "edges",
+            (false, false) => "",
+        };
+        let parts = [of_edges, if self.paths { "paths" } else { "" }];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        format!("{function}:{}", parts.join("+"))
     }
 
     /// What is counted by a row of the document.
@@ -59,7 +71,23 @@ pub struct Counted {
     pub(super) refused: Option<Refusal>,
 }
 
+impl FunctionDoc {
+    /// The name for messages. For the row of what is counted inside a function, it says what that
+    /// is.
+    pub fn title(&self) -> String {
+        match self.role {
+            Role::Edges => Wanted::of(self).title(&self.name),
+            _ => self.name.clone(),
+        }
+    }
+}
+
 impl Counted {
+    /// The name for messages: `FUNC:edges`.
+    pub(super) fn title(&self) -> String {
+        self.wanted.title(&self.name)
+    }
+
     /// The counters of a function that has been analyzed. `name` is its name in reports.
     pub(super) fn of(
         image: &OpenImage,

@@ -84,7 +84,7 @@ pub(super) fn prepare(
                 }
                 let points = candidate.points.into_iter().map(|point| point.name);
                 let counted = candidate.counted.filter(|_| !relaid.counts_already());
-                let counted = counted.into_iter().map(|counted| counted.name);
+                let counted = counted.into_iter().map(|counted| counted.title());
                 changed.functions.extend(points.chain(counted));
             }
             Err(reason) => {

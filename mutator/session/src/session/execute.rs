@@ -100,7 +100,17 @@ impl Change {
 
 /// Removes the functions that make way.
 fn make_way(locked: &mut Locked<'_>, why: &str, way: &Way) -> Result<(), SessionError> {
+    let is_measured = |id: &&usize| {
+        let function = &locked.document.functions[**id];
+        function.is_in() && function.role.is_shown()
+    };
+    let replaced: Vec<usize> = way.out.iter().filter(is_measured).copied().collect();
     locked.take_out(why, &way.out)?;
+    let now = clock::ns_since_start(locked.segment.header(), clock::tsc());
+    for &id in &replaced {
+        locked.document.functions[id].out_ns = Some(now);
+    }
+    locked.document.replaced += replaced.len() as u64;
     for &id in &way.retired {
         locked.document.functions[id].state = State::Retired;
     }

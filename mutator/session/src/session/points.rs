@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{NeverReturning, Part};
 use patcher::plan::{FunctionPlan, RefuseReason};
 use patcher::select::Spot;
-use patcher::Svma;
 
 use super::candidate::{Candidate, FunctionPlace, Point, display_name};
 use super::counted::{Counted, Wanted};
@@ -149,7 +149,8 @@ impl Candidate {
         Some(refused)
     }
 
-    /// Removes the points and spans that its plan refuses, and returns them. Plans the others again.
+    /// Removes the points and spans that its plan refuses, and returns them. Plans the others
+    /// again.
     fn drop_refused(&mut self) -> Vec<(Point, RefuseReason)> {
         let mut refused = Vec::new();
         loop {
@@ -205,10 +206,10 @@ pub(super) fn join_points(
             let place = (pointed.bias, pointed.function.range.start);
             let is_same = |id: &usize| Wanted::of(&document.functions[*id]) == counted.wanted;
             match known_edges(document, place).filter(is_same) {
-                Some(id) if document.functions[id].is_in() => changed.already.push(counted.name),
+                Some(id) if document.functions[id].is_in() => changed.already.push(counted.title()),
                 Some(id) if !document.is_homeless(id) => {
                     known.push(id);
-                    changed.functions.push(counted.name);
+                    changed.functions.push(counted.title());
                 }
                 _ => match counted.refused.clone() {
                     Some(why) => refuse_edges(document, module, &pointed, counted, why, changed),
@@ -224,7 +225,7 @@ pub(super) fn join_points(
             refuse_point(document, module, &pointed, &point, reason.into(), changed);
         }
         if let (Some(reason), Some(counted)) = (edges, pointed.counted.take()) {
-            refuse_edges(document, module, &pointed, counted, reason.into(), changed);
+            refuse_edges(document, module, &pointed, counted, reason, changed);
         }
     }
     known
@@ -236,7 +237,7 @@ fn carry_points(
     document: &Document,
     candidates: &mut Vec<Candidate>,
     pointed: &Pointed,
-) -> (Vec<(Point, RefuseReason)>, Option<RefuseReason>) {
+) -> (Vec<(Point, RefuseReason)>, Option<Refusal>) {
     match with_edges(document, candidates, pointed) {
         Some(Ok(candidate)) => {
             candidates.push(candidate);
@@ -259,7 +260,7 @@ fn carry_points(
         let edges = candidate.drop_counters();
         let refused = candidate.drop_refused();
         if candidate.plan.refused().is_none() {
-            return (refused, edges);
+            return (refused, edges.map(Refusal::from));
         }
         candidate.plan = alone;
         candidate.points = Vec::new();
@@ -272,7 +273,7 @@ fn carry_points(
     if candidate.is_carrier() {
         candidates.push(candidate);
     }
-    (refused, edges)
+    (refused, edges.map(Refusal::from))
 }
 
 /// Records in the document and in `changed` that the edges of a function are refused.

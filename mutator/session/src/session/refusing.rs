@@ -28,10 +28,7 @@ pub(super) fn refuse_candidate(
         let start = candidate.plan.function.range.start;
         (&candidate.name, start, Role::Measured)
     });
-    let points = candidate
-        .points
-        .iter()
-        .map(|p| (&p.name, p.at, p.role()));
+    let points = candidate.points.iter().map(|p| (&p.name, p.at, p.role()));
     let counted = candidate.counted.as_ref();
     let counted = counted.filter(|_| relaid.is_none_or(|relaid| !relaid.counts_already()));
     let counted = counted.map(|c| (&c.name, candidate.plan.function.range.start, Role::Edges));

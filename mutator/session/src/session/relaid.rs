@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use patcher::function::Function;
 use patcher::inside::{Inside, NeverReturning};
-use patcher::plan::{Allowed, Effects, RefuseReason};
+use patcher::plan::{Allowed, Effects};
 
 use super::candidate::{Candidate, FunctionPlace, Origin, Relaid};
 use super::claims::Claims;
 use super::counted::{Counted, Wanted};
 use super::pointed::{Pointed, plan_with};
+use super::refusal::Refusal;
 use crate::segment::{Document, FunctionDoc, Role, State};
 use ipath_symbols::images;
 use ipath_target::process::modules::Module;
@@ -129,7 +130,7 @@ pub(super) fn with_edges(
     document: &Document,
     candidates: &mut Vec<Candidate>,
     pointed: &Pointed,
-) -> Option<Result<Candidate, RefuseReason>> {
+) -> Option<Result<Candidate, Refusal>> {
     let counted = pointed.counted.as_ref()?;
     let place = (pointed.bias, pointed.function.range.start);
     let rows = Rows::of(document, place).filter(|_| pointed.points.is_empty())?;
@@ -138,8 +139,10 @@ pub(super) fn with_edges(
         return None;
     }
     let is_other = |id: usize| Wanted::of(&document.functions[id]) != counted.wanted;
-    if rows.edges.is_some_and(is_other) {
-        return Some(Err(RefuseReason::OverlapsFunction));
+    if let Some(id) = rows.edges.filter(|&id| is_other(id)) {
+        let known = document.functions[id].title();
+        let why = format!("this session has counted {known}, and counts one kind in a function");
+        return Some(Err(Refusal::Inside(why)));
     }
     let asked = candidates.iter().position(|c| {
         c.role.is_measured() && c.place() == place && c.refused().is_none() && c.exits_of.is_none()
@@ -174,7 +177,7 @@ pub(super) fn with_edges(
             counted: None,
             ..candidate
         }));
-        return Some(Err(reason));
+        return Some(Err(reason.into()));
     }
     candidate.relaid = Some(rows.relaid(candidate.role.is_measured(), true));
     Some(Ok(candidate))

@@ -309,8 +309,14 @@ pub(super) const EXAMPLES: [(&str, &str); 12] = [
         "push",
         "for example: ipath push profile.json --to http://127.0.0.1:4040",
     ),
-    ("add", FUNCTIONS),
-    ("remove", FUNCTIONS),
+    (
+        "add",
+        "for example: ipath add 4242 -f FUNC; ipath status lists the sessions",
+    ),
+    (
+        "remove",
+        "for example: ipath remove 4242 -f FUNC; ipath status lists the sessions",
+    ),
 ];
 
 /// Values that other tools use: the option, its values, and the hint.

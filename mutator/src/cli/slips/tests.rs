@@ -51,7 +51,7 @@ fn slips_lead_to_the_right_command() {
         ("ipath run --function=x -- true", "-f NAME"),
         ("ipath attach 1 main", "-f FUNC"),
         ("ipath add 1 main", "-f FUNC"),
-        ("ipath remove 1", "-f NAME"),
+        ("ipath remove 1", "-f FUNC"),
         ("ipath attach 1 -P main", "-f NAME"),
         ("ipath attach 1 -f", "--follow"),
         ("ipath attach 1 -e cycles", "-m cpu,cycles"),

@@ -252,7 +252,10 @@ impl Source for Live {
     fn edges(&mut self, function: usize) -> Result<String, String> {
         let id = self.function(function)?;
         let document = self.session.document();
-        let row = document.functions.get(id).filter(|f| !matches!(f.role, Role::Point | Role::Span));
+        let row = document
+            .functions
+            .get(id)
+            .filter(|f| !matches!(f.role, Role::Point | Role::Span));
         let row = row.ok_or("only functions have edges")?;
         let (name, place) = (row.name.clone(), document.place_of(row));
         let (bias, address) = place.ok_or("its module is no longer loaded")?;

@@ -291,7 +291,7 @@ entry_stub!(
 /// Defines a stub for exits and the ends of spans, as `stub!` does.
 macro_rules! exit_stub {
     (
-        $(#[$doc:meta])* $name:ident, $quick:expr, $third:expr, $fast:path, $slow:path,
+        $(#[$doc:meta])* $name:ident, $quick:expr, $fifth:expr, $fast:path, $slow:path,
         { $($operand:ident = $kind:ident $value:expr,)* }
     ) => {
         stub!(
@@ -299,7 +299,12 @@ macro_rules! exit_stub {
             $name,
             "",
             $quick,
-            $third,
+            concat!(
+                "
+    mov rdx, rdi                       // third argument: the time of the exit
+                ",
+                $fifth
+            ),
             "ud2", // unreachable: exits look up no walk
             $fast,
             $slow,
@@ -337,7 +342,7 @@ exit_stub!(
     /// Called by the hook of an exit by a return.
     ipath_exit_stub,
     quick::exit::exit!(""),
-    parts::time!(),
+    "",
     ipath_fast_exit,
     ipath_slow_exit,
     {}
@@ -346,7 +351,7 @@ exit_stub!(
     /// Called by the hook of an exit by a tail call.
     ipath_tail_stub,
     quick::exit::exit!("inc qword ptr [r9 + {tail}]"),
-    parts::time!(),
+    "",
     ipath_fast_tail_exit,
     ipath_slow_tail_exit,
     { tail = const offset_of!(RecordHead, tail), }
@@ -355,7 +360,7 @@ exit_stub!(
     /// Called by the hook of a return of a function that is not measured.
     ipath_ender_stub,
     quick::exit::ender!(""),
-    parts::time!(),
+    "",
     ipath_fast_ender,
     ipath_slow_ender,
     {
@@ -367,7 +372,7 @@ exit_stub!(
     /// Called by the hook of an exit by a tail call of a function that is not measured.
     ipath_ender_tail_stub,
     quick::exit::ender!("inc qword ptr [r9 + {tail}]"),
-    parts::time!(),
+    "",
     ipath_fast_ender_tail,
     ipath_slow_ender_tail,
     {
@@ -380,7 +385,7 @@ exit_stub!(
     /// Called by the hook of an exit by a tail call to a function whose exits end lent activations.
     ipath_lend_stub,
     quick::exit::lend!("inc qword ptr [r9 + {tail}]"),
-    parts::time!(),
+    "",
     ipath_fast_lend,
     ipath_slow_lend,
     {
@@ -423,10 +428,7 @@ exit_stub!(
     /// Called by the hook of the end of a span.
     ipath_span_end_stub,
     quick::span::end!(),
-    concat!(
-        parts::time!(),
-        "mov r8, rbp" // fifth argument: the frame pointer
-    ),
+    "mov r8, rbp", // fifth argument: the frame pointer
     ipath_fast_span_end,
     ipath_slow_span_end,
     {

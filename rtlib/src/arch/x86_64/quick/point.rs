@@ -32,8 +32,8 @@ macro_rules! point {
 }
 
 /// Loads the slot of the function's frame into rdx, and the id with the epoch into r8. They are the
-/// key of the cached walk. Stores the frame pointer of the function's caller for it. Jumps to `7` if
-/// the slot is not on the thread's stack.
+/// key of the cached walk. Stores the frame pointer of the function's caller for it. Jumps to `7`
+/// if the slot is not on the thread's stack.
 macro_rules! frame {
     () => {
         "

@@ -111,13 +111,31 @@ macro_rules! slot {
     ($slot:literal, $at:literal, $low:literal) => {
         concat!(
             "
-    lea ", $at, ", [rip + {details}]   // the table of frame locations, 8 bytes per span
-    mov ", $at, ", [", $at, " + 8*rsi] // the location of the frame
-    lea ", $slot, ", [rsp + {slot} + {red_zone}] // the stack pointer at the hook
-    test ", $low, ", {by_rbp}          // is the slot relative to the frame pointer?
-    cmovnz ", $slot, ", rbp            // yes: use rbp instead
-    sar ", $at, ", {slot_shift}        // the signed distance to the slot, in the upper half
-    add ", $slot, ", ", $at, "         // the slot
+    lea ",
+            $at,
+            ", [rip + {details}]   // the table of frame locations, 8 bytes per span
+    mov ",
+            $at,
+            ", [",
+            $at,
+            " + 8*rsi] // the location of the frame
+    lea ",
+            $slot,
+            ", [rsp + {slot} + {red_zone}] // the stack pointer at the hook
+    test ",
+            $low,
+            ", {by_rbp}          // is the slot relative to the frame pointer?
+    cmovnz ",
+            $slot,
+            ", rbp            // yes: use rbp instead
+    sar ",
+            $at,
+            ", {slot_shift}        // the signed distance to the slot, in the upper half
+    add ",
+            $slot,
+            ", ",
+            $at,
+            "         // the slot
             "
         )
     };

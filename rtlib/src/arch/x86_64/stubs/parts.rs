@@ -247,13 +247,4 @@ macro_rules! align {
     };
 }
 
-/// Passes the time of an exit to compiled code.
-macro_rules! time {
-    () => {
-        "
-    mov rdx, rdi                       // third argument: the time of the exit
-        "
-    };
-}
-
-pub(crate) use {align, compiled, enter, found, prepare, restore, save, slow, time, verify};
+pub(crate) use {align, compiled, enter, found, prepare, restore, save, slow, verify};

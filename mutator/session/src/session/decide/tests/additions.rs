@@ -28,13 +28,10 @@ fn point(at: Svma) -> Pointed {
         image: candidate("other", false).image,
         bias: BIAS,
         function: function("other"),
-        points: vec![Point {
+        points: vec![Point::new(
             at,
-            name: format!("other+{:#x}", at.0 - function("other").range.start.0),
-            standing: 0,
-            refused: None,
-            no_room: None,
-        }],
+            format!("other+{:#x}", at.0 - function("other").range.start.0),
+        )],
         counted: None,
         allowed: Allowed::ALL,
         traps: false,
@@ -462,7 +459,7 @@ fn what_is_refused_gives_nothing_up() {
 #[test]
 fn a_refused_point_is_noted_as_a_point() {
     let mut pointed = point(at("other"));
-    pointed.points[0].refused = Some(RefuseReason::UnknownFrame);
+    pointed.points[0].refused = Some(RefuseReason::UnknownFrame.into());
     let mut selected = selection(Vec::new());
     selected.points.push(pointed);
     let change = decided(&session(false), selected).expect("a decision");
