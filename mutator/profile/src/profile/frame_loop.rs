@@ -18,8 +18,8 @@ pub struct FrameLoop {
     /// The last line. `None` if it is not known.
     #[serde(default)]
     pub end_line: Option<u32>,
-    /// The number of functions in [`Frame::inlined`] that contain the loop, from the last one on. 0
-    /// if the loop is in the function itself.
+    /// The number of functions in [`Frame::inlined`](super::Frame::inlined) that contain the loop,
+    /// from the last one on. 0 if the loop is in the function itself.
     #[serde(default)]
     pub inlined: usize,
 }
