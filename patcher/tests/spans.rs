@@ -2,13 +2,14 @@
 
 mod libraries;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use patcher::Svma;
 use patcher::flow::ModuleContext;
 use patcher::image::Image;
 use patcher::inside::{
-    EdgeKind, Graph, Inside, LoopId, NeverReturning, Node, Span, SpanStep, Transfer,
+    BlockId, EdgeKind, Graph, Inside, LoopId, NeverReturning, Node, Span, SpanStep, Transfer,
 };
 use patcher::plan::{Allowed, Effect, Effects, Hooked, ProbePoint, plan_inside};
 
@@ -24,6 +25,7 @@ struct Figures {
     planned: usize,
     unplanned: BTreeMap<String, usize>,
     begun: usize,
+    thrown: usize,
 }
 
 /// The loops that are open, by the hooks that have run.
@@ -32,6 +34,11 @@ struct Walk<'a> {
     open: Vec<usize>,
     begun: usize,
     inside: &'a Inside,
+    /// The call sites whose exceptions arrive at a landing pad, with the pad.
+    sites: Vec<(Range<Svma>, Svma)>,
+    /// The blocks that control reaches without exceptions.
+    usual: BTreeSet<u32>,
+    thrown: usize,
 }
 
 impl Walk<'_> {
@@ -50,8 +57,24 @@ impl Walk<'_> {
         }
     }
 
+    /// The landing pad at which an exception of a call in the block arrives.
+    fn pad_of(&self, block: BlockId) -> Option<BlockId> {
+        let graph = &self.inside.graph;
+        let insns = &self.inside.flow.insns[graph.block(block).insns.clone()];
+        let calls = insns.iter().filter(|insn| insn.is_call());
+        let pads = calls.filter_map(|call| {
+            let is_it = |(range, _): &&(Range<Svma>, Svma)| range.contains(&Svma(call.at()));
+            self.sites.iter().find(is_it).map(|(_, pad)| *pad)
+        });
+        let starts = |pad: Svma| {
+            let mut ids = graph.block_ids();
+            ids.find(|&id| graph.block(id).range.start == pad)
+        };
+        pads.filter_map(starts).next()
+    }
+
     /// Follows edges from the entry, and checks in each block that exactly the loops that contain
-    /// it are open.
+    /// it are open. Handlers of exceptions may be in loops or not.
     fn follow(&mut self, timed: &[bool]) {
         let graph = &self.inside.graph;
         let mut node = Node::Entry;
@@ -67,7 +90,16 @@ impl Walk<'_> {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            // Exceptions are not part of the walk.
+            let pad = match node {
+                Node::Block(block) if random >> 60 == 0 => self.pad_of(block),
+                _ => None,
+            };
+            if let Some(pad) = pad {
+                self.thrown += 1;
+                node = Node::Block(pad);
+                continue;
+            }
+            // Exceptions have no edges.
             let leaving = graph.leaving(node).iter();
             let leaving = leaving.filter(|&&id| graph.edge(id).kind != EdgeKind::Arrival);
             let leaving: Vec<_> = leaving.collect();
@@ -95,7 +127,10 @@ impl Walk<'_> {
         }
     }
 
-    fn check(&mut self, graph: &Graph, block: patcher::inside::BlockId, timed: &[bool]) {
+    fn check(&mut self, graph: &Graph, block: BlockId, timed: &[bool]) {
+        if !self.usual.contains(&block.0) {
+            return;
+        }
         // Hooks at the start of the block have not run yet.
         let first = graph.block(block).first;
         let open = self.open.clone();
@@ -113,6 +148,25 @@ impl Walk<'_> {
         }
         (self.open, self.begun) = (open, begun);
     }
+}
+
+fn sites(image: &Image<'_>, inside: &Inside) -> Vec<(Range<Svma>, Svma)> {
+    let starts = inside.flow.ranges.iter().map(|range| range.start);
+    let fdes = starts.filter_map(|start| image.fde(start));
+    fdes.flat_map(|fde| image.exception_sites(&fde)).collect()
+}
+
+fn usual(graph: &Graph) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut work = vec![Node::Entry];
+    while let Some(node) = work.pop() {
+        let leaving = graph.leaving(node).iter().map(|&id| graph.edge(id));
+        for edge in leaving.filter(|edge| edge.kind != EdgeKind::Arrival) {
+            let new = edge.to.block().filter(|block| found.insert(block.0));
+            work.extend(new.map(Node::Block));
+        }
+    }
+    found
 }
 
 impl Figures {
@@ -161,9 +215,13 @@ impl Figures {
                 open: Vec::new(),
                 begun: 0,
                 inside: &inside,
+                sites: sites(&image, &inside),
+                usual: usual(&inside.graph),
+                thrown: 0,
             };
             walk.follow(&timed);
             figures.begun += walk.begun;
+            figures.thrown += walk.thrown;
             if figures.functions % 7 == 0 && !points.is_empty() {
                 let want = Effects {
                     entry: true,

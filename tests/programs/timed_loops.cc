@@ -24,8 +24,8 @@ struct Own {
     std::atomic<long> left{0};
     std::atomic<long> ns{0};
 };
-static Own outer, inner, caught_outside, caught_inside, passed_on, jumped, recursive, sleeping,
-    handler, switching;
+static Own outer, inner, caught_outside, caught_inside, passed_on, jumped, unannounced, recursive,
+    sleeping, handler, switching;
 
 static long now() {
     timespec at;
@@ -111,6 +111,25 @@ extern "C" NOINLINE long jumps_out(long n, long at) {
     return sum + leaf(7);
 }
 
+// A jump that no function of a library makes.
+static thread_local void *place[5];
+
+extern "C" NOINLINE void may_jump_unannounced(bool jumps) {
+    if (jumps)
+        __builtin_longjmp(place, 1);
+}
+
+extern "C" NOINLINE long jumps_unannounced(long n, long at) {
+    long sum = leaf(14);
+    unannounced.entered++;
+    unannounced.left += at < n;
+    for (long i = 0; i < n; i++) { // loop unannounced
+        may_jump_unannounced(i == at);
+        sum += leaf(i);
+    }
+    return sum + leaf(15);
+}
+
 extern "C" NOINLINE long recurses(long depth) {
     long sum = leaf(depth);
     long two = 2 + zero;
@@ -176,6 +195,11 @@ static void jump(long n, long at) {
         jumps_out(n, at);
 }
 
+static NOINLINE void jump_unannounced(long n, long at) {
+    if (!__builtin_setjmp(place))
+        jumps_unannounced(n, at);
+}
+
 static void all(long rounds) {
     for (long i = 0; i < rounds; i++) {
         nested(1 + i % 4, 1 + i % 3);
@@ -186,6 +210,7 @@ static void all(long rounds) {
         } catch (int) {
         }
         jump(5, i % 8);
+        jump_unannounced(5, i % 8);
         recurses(3);
         raise(SIGUSR1);
         if (i % 50 == 0)
@@ -199,6 +224,8 @@ int main(int argc, char **argv) {
     long rounds = argc > 1 ? atol(argv[1]) : 100;
     int threads = argc > 2 ? atoi(argv[2]) : 0;
     signal(SIGUSR1, handles);
+    puts("ready");
+    fflush(stdout);
     std::vector<std::thread> others;
     for (int i = 0; i < threads; i++)
         others.emplace_back(all, rounds);
@@ -216,6 +243,7 @@ int main(int argc, char **argv) {
         Own &own;
     } of[] = {{"outer", outer},         {"inner", inner},   {"caught_outside", caught_outside},
               {"caught_inside", caught_inside}, {"passed_on", passed_on}, {"jumped", jumped},
+              {"unannounced", unannounced},
               {"recursive", recursive}, {"sleeping", sleeping}, {"handler", handler},
               {"switching", switching}};
     for (auto &[name, own] : of)

@@ -18,6 +18,7 @@ mod heavy;
 mod inside;
 mod label;
 mod later;
+mod loop_times;
 pub mod off_cpu;
 mod per_cycle;
 mod position;

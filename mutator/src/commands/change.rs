@@ -77,7 +77,7 @@ fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<
     let cause = if given.timed.is_empty() {
         "points are only counted"
     } else {
-        "the metrics of a loop do not change while it is in"
+        "the metrics of a loop do not change in a session"
     };
     Err(Failure::new(operation, "-m", cause).usage())
 }

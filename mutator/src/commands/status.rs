@@ -15,7 +15,7 @@ use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
 use ipath_profile::display_name::fit_all;
 use ipath_profile::report::human;
-use ipath_session::segment::{self, Cleaned, Document, SegmentError, named};
+use ipath_session::segment::{self, Cleaned, Document, Role, SegmentError, named};
 use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Process};
 
@@ -210,7 +210,8 @@ fn describe(session: &Session, seen: Seen) -> String {
         let name = printable(&title);
         let measured = document.measured_of(function).join(",");
         // The metrics in the first line are not repeated.
-        let measured = if !function.role.is_measured() || measured == metrics.join(",") {
+        let is_measured = matches!(function.role, Role::Measured | Role::Span);
+        let measured = if !is_measured || measured == metrics.join(",") {
             String::new()
         } else {
             format!("{}  ", printable(&measured))

@@ -53,6 +53,10 @@ pub enum Spanless {
     OtherFrame(Svma),
     /// Control never enters it, as far as known.
     NeverBegins,
+    /// With the handlers of exceptions, it is a part of another loop.
+    OtherLoop,
+    /// The handler at this address belongs to calls in the loop and outside of it.
+    SharedHandler(Svma),
 }
 
 /// A hook of a loop, before the frames are known.
@@ -72,21 +76,22 @@ impl Span {
         inside: &Inside,
     ) -> Vec<Result<Self, Spanless>> {
         let (segments, blocks) = divided(&inside.flow, &inside.graph);
-        let loops = Loops::of(&with_exceptions(image, &inside.flow, &segments));
+        let (with_exceptions, thrown) = with_exceptions(image, &inside.flow, &segments);
+        let loops = Loops::of(&with_exceptions);
         let of_block = |block: BlockId| blocks[block.index()];
         let own = inside.loops.loops().iter().map(|of| {
             let mut all = loops.loops().iter();
             all.position(|l| of_block(l.header) == of.header)
         });
         let own: Vec<Option<usize>> = own.collect();
-        let (placed, refused) = hooks(&segments, &loops);
+        let (placed, refused) = hooks(&segments, &loops, &thrown);
         let at: Vec<Svma> = placed.iter().map(|hook| hook.place.at()).collect();
         let frames = frames_before(image, context, function, &at);
         let spans = own.into_iter().map(|of| {
-            let of = of.ok_or(Spanless::NeverBegins)?;
+            let of = of.ok_or(Spanless::OtherLoop)?;
             let why = refused.iter().find(|(refused, _)| *refused == of);
-            if let Some((_, no_place)) = why {
-                return Err(Spanless::NoPlace(*no_place));
+            if let Some((_, why)) = why {
+                return Err(*why);
             }
             let hooks = placed.iter().zip(&frames).zip(0..);
             Self::of_hooks(hooks.filter(|((hook, _), _)| hook.of == of))
@@ -124,22 +129,31 @@ impl Span {
                 Some(_) => return Err(Spanless::OtherFrame(at)),
             }
         }
-        let frame = begin.ok_or(Spanless::NeverBegins)?;
-        let other = others.iter().find(|(_, end)| !is_same_frame(&frame, end));
-        match other {
-            Some((at, _)) => Err(Spanless::OtherFrame(*at)),
-            None => Ok(Self {
-                frame,
-                hooks: steps,
-            }),
+        let mut frame = begin.ok_or(Spanless::NeverBegins)?;
+        for (at, end) in others {
+            if !has_same_registers(&frame, &end) {
+                return Err(Spanless::OtherFrame(at));
+            }
+            if frame.others != end.others {
+                frame.others = None;
+            }
         }
+        Ok(Self {
+            frame,
+            hooks: steps,
+        })
     }
 }
 
 /// The segments with an edge from each call to the landing pad at which its exceptions arrive,
 /// instead of an edge from outside. So a loop contains the handlers of the exceptions in it, if
-/// these lead back into it.
-fn with_exceptions(image: &Image<'_>, flow: &Flow, segments: &Graph) -> Graph {
+/// these lead back into it. With the call and the landing pad of each of these edges.
+fn with_exceptions(
+    image: &Image<'_>,
+    flow: &Flow,
+    segments: &Graph,
+) -> (Graph, Vec<(BlockId, BlockId)>) {
+    let mut thrown = Vec::new();
     let fdes = flow.ranges.iter().filter_map(|r| image.fde(r.start));
     let sites: Vec<_> = fdes.flat_map(|fde| image.exception_sites(&fde)).collect();
     let mut starts: HashMap<Svma, BlockId> = HashMap::new();
@@ -161,6 +175,7 @@ fn with_exceptions(image: &Image<'_>, flow: &Flow, segments: &Graph) -> Graph {
         let Some((from, pad)) = site.and_then(|from| Some((from, pad_of(from)?))) else {
             continue;
         };
+        thrown.push((from, pad));
         edges.push(Edge {
             from: Node::Block(from),
             to: Node::Block(pad),
@@ -174,22 +189,24 @@ fn with_exceptions(image: &Image<'_>, flow: &Flow, segments: &Graph) -> Graph {
         number += 1;
         !removed.contains(&EdgeId(number - 1))
     });
-    Graph::new(segments.blocks().to_vec(), edges)
+    (Graph::new(segments.blocks().to_vec(), edges), thrown)
 }
 
-/// True if the return address is at the same distance from the same register.
-fn is_same_frame(a: &FrameBefore, b: &FrameBefore) -> bool {
-    a.base == b.base && a.frame.cfa == b.frame.cfa
-}
-
-/// True if also the caller's frame pointer is at the same place.
+/// True if the return address is at the same distance from the same register, and the caller's
+/// frame pointer at the same place.
 fn has_same_registers(a: &FrameBefore, b: &FrameBefore) -> bool {
-    is_same_frame(a, b) && a.frame.caller_frame_pointer == b.frame.caller_frame_pointer
+    let is_same_frame = a.base == b.base && a.frame.cfa == b.frame.cfa;
+    is_same_frame && a.frame.caller_frame_pointer == b.frame.caller_frame_pointer
 }
 
 /// The hooks of all loops in the order in which they run at the same instruction, and the loops
-/// that have an edge without a place.
-fn hooks(segments: &Graph, loops: &Loops) -> (Vec<Placed>, Vec<(usize, NoPlace)>) {
+/// that cannot be timed. `thrown` are the calls whose exceptions arrive at a landing pad, with the
+/// pad.
+fn hooks(
+    segments: &Graph,
+    loops: &Loops,
+    thrown: &[(BlockId, BlockId)],
+) -> (Vec<Placed>, Vec<(usize, Spanless)>) {
     let is_in = |of: usize, node: Node| {
         let block = node.block();
         block.is_some_and(|block| loops.contains(LoopId(of as u32), block))
@@ -206,7 +223,7 @@ fn hooks(segments: &Graph, loops: &Loops) -> (Vec<Placed>, Vec<(usize, NoPlace)>
                 transfer,
                 begins,
             }),
-            Err(no_place) if is_needed => refused.push((of, no_place)),
+            Err(no_place) if is_needed => refused.push((of, Spanless::NoPlace(no_place))),
             Err(_) => {}
         };
     for id in segments.edge_ids() {
@@ -217,7 +234,10 @@ fn hooks(segments: &Graph, loops: &Loops) -> (Vec<Placed>, Vec<(usize, NoPlace)>
             // arrive inside a loop, which goes on then.
             EdgeKind::Arrival => {
                 for &of in nested.iter().rev().filter(|&&of| !is_in(of, edge.to)) {
-                    add(of, id, false, false);
+                    let leaves = |&(call, pad): &(BlockId, BlockId)| {
+                        Node::Block(pad) == edge.to && is_in(of, Node::Block(call))
+                    };
+                    add(of, id, false, thrown.iter().any(leaves));
                 }
                 continue;
             }
@@ -234,6 +254,12 @@ fn hooks(segments: &Graph, loops: &Loops) -> (Vec<Placed>, Vec<(usize, NoPlace)>
             }
         }
     }
+    for &(call, pad) in thrown {
+        let enters = |&of: &usize| !is_in(of, Node::Block(call)) && is_in(of, Node::Block(pad));
+        let at = segments.block(pad).range.start;
+        let entered = nested.iter().copied().filter(enters);
+        refused.extend(entered.map(|of| (of, Spanless::SharedHandler(at))));
+    }
     placed_hooks.sort_by_key(|hook| {
         let departs = !matches!(hook.place, Place::Start(..));
         (hook.place.at(), departs, hook.transfer)
@@ -248,6 +274,15 @@ impl fmt::Display for Spanless {
             Self::UnknownFrame(at) => write!(f, "the frame at {at} is not known"),
             Self::OtherFrame(at) => write!(f, "the frame at {at} is not where it is at its start"),
             Self::NeverBegins => f.write_str("no way into it is known"),
+            Self::OtherLoop => {
+                f.write_str("a handler of exceptions makes it a part of another loop")
+            }
+            Self::SharedHandler(at) => {
+                write!(
+                    f,
+                    "the exception handler at {at} is also that of calls outside of it"
+                )
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ pub struct Probe {
     /// 0 while the probe is removed. Changes with every add and remove, and whenever exits are
     /// installed. So an activation whose return was not seen is not confused with a later one.
     pub generation: AtomicU32,
-    /// A [`Kind`], and above it a [`Children`].
+    /// A [`Kind`], and above it a [`Children`] and [`SPAN`].
     pub kind: AtomicU8,
     /// The index of the measurement's [`Schema`](crate::schema::Schema) in the table of schemas.
     pub schema: AtomicU8,
@@ -92,6 +92,11 @@ pub enum Children {
 
 /// The first bit of a [`Children`] in [`Probe::kind`].
 pub const CHILDREN_SHIFT: u32 = 4;
+/// The bits of a [`Children`] in [`Probe::kind`].
+pub const CHILDREN: u8 = 3 << CHILDREN_SHIFT;
+/// Flag in [`Probe::kind`]: the row is of a span, a part of the calls of a function. Its kind is
+/// [`Kind::Call`] or [`Kind::Entry`], for its starts and ends instead of an entry and exits.
+pub const SPAN: u8 = 1 << 6;
 
 impl Kind {
     /// Decodes the kind in the bits [`KIND`] of [`Probe::kind`]. Never `None`, because every value

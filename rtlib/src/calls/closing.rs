@@ -33,7 +33,8 @@ pub unsafe fn close_each(calls: *mut Calls, stack: u64, slot: u64, mut note: imp
                     break;
                 }
                 let is_lent = (*at).slot & 1 != 0;
-                if !is_lent && has_not_returned(at) {
+                // Spans of other stacks are not told apart.
+                if !is_lent && has_not_returned(at) && !parameters::is_span((*at).function) {
                     note((*at).function, return_address((*at).slot));
                 }
                 leave(calls, raise(calls, at));

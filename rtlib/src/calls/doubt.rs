@@ -38,13 +38,16 @@ const WORDS: usize = 1 << (BITS - 6);
 const MARK_BITS: u32 = 8;
 
 /// The state of the program, one of the constants below.
-static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
+#[unsafe(no_mangle)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
+#[allow(non_upper_case_globals)]
+pub static ipath_doubt: AtomicU32 = AtomicU32::new(UNKNOWN);
 /// No call was left behind.
 const UNKNOWN: u32 = 0;
 /// A call was left behind, and nothing is proven.
 const OPEN: u32 = 1;
 /// Stacks take turns.
-const TURNS: u32 = 2;
+pub const TURNS: u32 = 2;
 /// Calls are left by jumps.
 const JUMPS: u32 = 3;
 
@@ -106,7 +109,7 @@ fn behind(hash: u64) -> &'static AtomicU64 {
 /// True if a return of the function through `slot` may belong to another call than the activation.
 #[inline(always)]
 pub fn is_doubtful(function: u32, slot: u64) -> bool {
-    let state = STATE.load(Ordering::Relaxed);
+    let state = ipath_doubt.load(Ordering::Relaxed);
     if state == UNKNOWN || state == JUMPS {
         return false;
     }
@@ -114,10 +117,16 @@ pub fn is_doubtful(function: u32, slot: u64) -> bool {
     word.load(Ordering::Relaxed) & bit != 0
 }
 
+/// True if stacks take turns. Spans are then not timed: their ends could be those of another stack.
+#[inline(always)]
+pub fn do_stacks_take_turns() -> bool {
+    ipath_doubt.load(Ordering::Relaxed) == TURNS
+}
+
 /// Notes that a call of `function` with its return address at `slot` was left behind. True if the
 /// slot was not doubtful for the function before.
 pub fn note(function: u32, slot: u64) -> bool {
-    let _ = STATE.compare_exchange(UNKNOWN, OPEN, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = ipath_doubt.compare_exchange(UNKNOWN, OPEN, Ordering::Relaxed, Ordering::Relaxed);
     let hash = kept(slot);
     behind(hash).store(hash, Ordering::Relaxed);
     let (word, bit) = bit(function, slot);
@@ -136,14 +145,14 @@ pub fn keep(slot: u64, found: Option<Left>) {
 /// Notes that stacks take turns.
 #[cold]
 pub fn prove() {
-    STATE.store(TURNS, Ordering::Relaxed);
+    ipath_doubt.store(TURNS, Ordering::Relaxed);
 }
 
 /// True if a return through `slot`, with the hash `found`, ends the activation with this slot.
 /// `is_its_site` is false if the return goes to a call site other than the activation's. Counts the
 /// end, and notes what it proves.
 pub fn ends(slot: u64, found: Option<Left>, is_its_site: bool) -> bool {
-    let state = STATE.load(Ordering::Relaxed);
+    let state = ipath_doubt.load(Ordering::Relaxed);
     if state == JUMPS {
         return true;
     }
@@ -155,7 +164,7 @@ pub fn ends(slot: u64, found: Option<Left>, is_its_site: bool) -> bool {
         return false;
     }
     if state == OPEN && ENDS.fetch_add(1, Ordering::Relaxed) >= ENOUGH {
-        let _ = STATE.compare_exchange(OPEN, JUMPS, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = ipath_doubt.compare_exchange(OPEN, JUMPS, Ordering::Relaxed, Ordering::Relaxed);
     }
     is_same || state == OPEN
 }

@@ -254,13 +254,13 @@ pub unsafe fn find_lent(calls: *mut Calls, slot: u64) -> *mut Activation {
 }
 
 /// Leaves activations open, because their end is not seen: that of `function` with its return
-/// address at `slot`, and those lent to the same return. The caller may have interrupted a call
-/// that is changing the list.
+/// address at `slot`, and unless it is a span, those lent to the same return. The caller may have
+/// interrupted a call that is changing the list.
 ///
 /// # Safety
 /// The list belongs to the calling thread.
 #[cold]
-pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
+pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64, is_span: bool) {
     /// A generation that no function has.
     const NEVER: u32 = u32::MAX;
     // SAFETY: the links between a list's places never change; the caller guarantees the rest.
@@ -269,7 +269,7 @@ pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
         while (*at).slot != BOTTOM {
             let is_there = (*at).slot == slot || (*at).slot == doubted(slot);
             let is_own = is_there && (*at).function == function;
-            if is_own || (*at).slot == lent(slot) {
+            if is_own || !is_span && (*at).slot == lent(slot) {
                 (*at).generation = NEVER;
             }
             at = (*at).prev;

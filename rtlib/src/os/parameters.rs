@@ -8,7 +8,7 @@ use abi::count::{BANKS, Bank};
 use abi::counter::Event;
 use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
 use abi::path::{SLOTS, Slot};
-use abi::probe::{CHILDREN_SHIFT, KIND, Kind, Probe};
+use abi::probe::{CHILDREN, CHILDREN_SHIFT, KIND, Kind, Probe, SPAN};
 use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use abi::segment::AREAS;
 
@@ -190,7 +190,13 @@ pub fn kind(id: u32) -> Kind {
 /// The calls of function `id` that may create children: a value of [`abi::probe::Children`].
 #[inline(always)]
 pub fn children(id: u32) -> u8 {
-    probe(id).kind.load(Ordering::Relaxed) >> CHILDREN_SHIFT
+    (probe(id).kind.load(Ordering::Relaxed) & CHILDREN) >> CHILDREN_SHIFT
+}
+
+/// True for the row of a span.
+#[inline(always)]
+pub fn is_span(id: u32) -> bool {
+    probe(id).kind.load(Ordering::Relaxed) & SPAN != 0
 }
 
 /// The number of the schema by which function `id` is measured.

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
 /// # Safety
 /// The thread belongs to the caller.
 #[inline(always)]
-pub(super) unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
+unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let top = (*thread).calls.top;
@@ -431,11 +431,15 @@ pub(super) enum Entering {
 }
 
 impl Entering {
+    fn is_span(self) -> bool {
+        matches!(self, Self::Span(_))
+    }
+
     /// The highest slot of calls that have been left behind, if the call in question is at `slot`.
     fn left_behind(self, slot: u64) -> u64 {
-        // A span is in the frame of its call, and may be in other spans of the same call.
-        if matches!(self, Self::Span(_)) {
-            slot - 1
+        // A span is in the frame of its call, which may be in doubt, and in other spans of it.
+        if self.is_span() {
+            doubted(slot) - 1
         } else {
             slot
         }
@@ -498,10 +502,15 @@ pub(super) unsafe fn record_slowly(
         if !has_exits {
             if parameters::kind(function) == Kind::Ending {
                 list::lock_own(calls);
-                close_left_behind(calls, walker, walk.stack, entering.left_behind(slot));
+                close_left_behind(calls, walker, walk.stack, slot);
                 list::unlock(calls);
             }
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
+            return Ok(());
+        }
+        if entering.is_span() && doubt::do_stacks_take_turns() {
+            cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
+            record::unwind(known);
             return Ok(());
         }
         if walk.is_told {
@@ -510,14 +519,14 @@ pub(super) unsafe fn record_slowly(
         }
         list::lock_own(calls);
         close_left_behind(calls, walker, walk.stack, entering.left_behind(slot));
-        if matches!(entering, Entering::Span(_)) {
+        if entering.is_span() {
             let open = list::find(calls, function, slot);
             if !open.is_null() {
                 closing::close_spans(calls, open);
                 closing::leave(calls, list::raise(calls, open));
             }
         }
-        let is_doubtful = doubt::is_doubtful(function, slot);
+        let is_doubtful = !entering.is_span() && doubt::is_doubtful(function, slot);
         if is_doubtful {
             list::unlock(calls);
             let found = all.then(|| switches::left(thread, slot));

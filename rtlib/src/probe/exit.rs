@@ -31,8 +31,8 @@ pub(super) trait Leaving {
     const BY_TAIL_CALL: bool = false;
     /// True if the callee may end the activation.
     const LENDS: bool = false;
-    /// True if activations that were lent to this call end, too.
-    const ENDS_LENT: bool = true;
+    /// True at the end of a span, after which the call goes on.
+    const IS_SPAN: bool = false;
 
     /// The slot of a call that has a return value now; 0 if there is none yet.
     #[inline(always)]
@@ -75,7 +75,7 @@ impl Leaving for EnderTailCall {
 /// The end of a span.
 pub(super) struct SpanEnd;
 impl Leaving for SpanEnd {
-    const ENDS_LENT: bool = false;
+    const IS_SPAN: bool = true;
 
     fn returning(_: u64) -> u64 {
         0
@@ -96,7 +96,7 @@ macro_rules! ways {
         #[unsafe(link_section = ".text.fast")]
         pub unsafe extern "C" fn $fast(function: u64, slot: u64, now: u64) -> *mut Thread {
             // SAFETY: guaranteed by the caller.
-            unsafe { fast::<$leaving>(function, slot, now) }
+            unsafe { fast::<$leaving>(function, slot, slot, now) }
         }
 
         /// The slow path. Ends activations that are not the innermost ones, or whose record must
@@ -139,8 +139,15 @@ ways!(
 );
 
 /// The fast path of an exit of kind `L`, as `ways!` describes it.
+///
+/// `mark` is the busy mark: the lowest address above the words that the hook has pushed.
 #[inline(always)]
-pub(super) unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
+pub(super) unsafe fn fast<L: Leaving>(
+    function: u64,
+    slot: u64,
+    mark: u64,
+    now: u64,
+) -> *mut Thread {
     let function = function as u32;
     if !is_alive() {
         forks::keep_room();
@@ -161,6 +168,11 @@ pub(super) unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mu
         let has_none = match (moves, L::IS_MEASURED) {
             (true, _) => !moving::is_begun(calls),
             _ if switches => slices::are_none_left(),
+            // Usually the span was removed, or an exception has left none.
+            _ if L::IS_SPAN => {
+                let depth = (*calls).depths.add(function as usize % abi::MAX_FUNCTIONS);
+                *depth == 0 && !code::coroutines::are_known()
+            }
             (false, true) => list::is_empty(calls) && !code::coroutines::are_known(),
             // Usually the innermost activation belongs to an outer frame.
             (false, false) => {
@@ -169,15 +181,15 @@ pub(super) unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mu
             }
         };
         if has_none {
-            if L::IS_MEASURED && doubt::is_doubtful(function, slot) {
+            if L::IS_MEASURED && !L::IS_SPAN && doubt::is_doubtful(function, slot) {
                 doubt::prove();
             }
             return DONE;
         }
-        match busy::begin(thread, slot) {
+        match busy::begin(thread, mark) {
             Ok(()) => {}
             Err(busy::Why::Recording) => {
-                list::leave_open(calls, function, slot);
+                list::leave_open(calls, function, slot, L::IS_SPAN);
                 return DONE;
             }
             Err(busy::Why::Child) => return DONE,
@@ -238,7 +250,7 @@ unsafe fn end_innermost<L: Leaving>(
         }
         loop {
             let top = (*calls).top;
-            if !L::ENDS_LENT || (*top).slot != lent(slot) {
+            if L::IS_SPAN || (*top).slot != lent(slot) {
                 return true;
             }
             if !list::is_lent_to(top, function) || !end(top) {
@@ -310,7 +322,7 @@ pub(super) unsafe fn slow<L: Leaving>(
                 found = list::find(calls, function, slot);
             }
         }
-        if L::IS_MEASURED && found.is_null() {
+        if L::IS_MEASURED && !L::IS_SPAN && found.is_null() {
             let place = list::find(calls, function, doubted(slot));
             if !place.is_null() {
                 list::unlock(calls);
@@ -326,11 +338,18 @@ pub(super) unsafe fn slow<L: Leaving>(
             }
         }
         let is_own = !found.is_null();
-        if !is_own && L::ENDS_LENT {
+        if !is_own && !L::IS_SPAN {
             found = list::find_lent(calls, slot);
         }
         if !found.is_null() {
-            closing::close_left_behind(calls, (*found).stack, slot - 1);
+            let left = match (L::IS_SPAN, is_own) {
+                // The call of a span may be in doubt.
+                (true, _) => doubted(slot) - 1,
+                (false, true) => slot - 1,
+                // Only spans of this call have its slot.
+                (false, false) => slot,
+            };
+            closing::close_left_behind(calls, (*found).stack, left);
         }
         if is_own {
             closing::close_spans(calls, list::find(calls, function, slot));
@@ -347,7 +366,7 @@ pub(super) unsafe fn slow<L: Leaving>(
         if is_own {
             end::<L>(thread, list::find(calls, function, slot));
         }
-        if L::ENDS_LENT {
+        if !L::IS_SPAN {
             end_lent::<L>(thread, function, slot);
         }
         list::unlock(calls);

@@ -29,22 +29,16 @@ pub unsafe extern "C" fn ipath_remember_point(
     has_tried: bool,
 ) -> *mut Thread {
     // SAFETY: guaranteed by the stub.
-    unsafe { remember(number as u32, low, fp, has_tried, |_, _| false) }
+    unsafe { remember(number as u32, low, fp, has_tried) }
 }
 
-/// Caches the walk of the call whose frame contains the point or span `number`, unless
-/// `is_special` is true of the thread and the slot. Returns the stub's next action.
+/// Caches the walk of the call whose frame contains the point or span `number`, unless `is_slow`.
+/// Returns the stub's next action.
 ///
 /// # Safety
 /// As for [`ipath_remember_point`].
 #[inline(always)]
-pub(super) unsafe fn remember(
-    number: u32,
-    low: u64,
-    fp: u64,
-    has_tried: bool,
-    is_special: impl FnOnce(*mut Thread, u64) -> bool,
-) -> *mut Thread {
+pub(super) unsafe fn remember(number: u32, low: u64, fp: u64, is_slow: bool) -> *mut Thread {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let thread = match begin(number, low) {
@@ -54,7 +48,7 @@ pub(super) unsafe fn remember(
         let (standing, slot) = frame(number, low, fp);
         let stack = &(*thread).walker.stack;
         let is_known = thread::is_same(thread) && stack.holds(low) && stack.holds(slot);
-        if has_tried || !is_known || is_special(thread, slot) {
+        if is_slow || !is_known {
             return thread;
         }
         let Some(fp) = caller_register(standing.fp, fp, slot, low) else {

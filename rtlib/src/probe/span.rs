@@ -1,11 +1,12 @@
 //! The actions of spans: parts of a call that begin and end inside its function.
 //!
-//! A span has an activation like a call, with the slot of the call in whose frame it is. `low` is
-//! the stack pointer at the stub's start, below the red zone.
+//! A span has an activation like a call, with the slot of the call in whose frame it is. It is never
+//! in doubt ([`doubt`]): registers differ between its start and its end. `low` is the stack pointer
+//! at the stub's start, below the red zone.
 
 use abi::probe::Kind;
 
-use super::entry::{Entering, leaves};
+use super::entry::Entering;
 use super::exit::{SpanEnd, fast, slow};
 use super::point::{caller, frame, record_at, remember};
 use super::trial;
@@ -28,14 +29,9 @@ pub unsafe extern "C" fn ipath_remember_span(
     fp: u64,
     has_tried: bool,
 ) -> *mut Thread {
-    let number = number as u32;
-    let is_special = |thread, slot| {
-        doubt::is_doubtful(number, slot)
-            // SAFETY: `remember` passes the caller's thread, marked busy.
-            || parameters::kind(number) == Kind::Ending && unsafe { leaves(thread, slot) }
-    };
+    let is_special = doubt::do_stacks_take_turns();
     // SAFETY: guaranteed by the stub.
-    unsafe { remember(number, low, fp, has_tried, is_special) }
+    unsafe { remember(number as u32, low, fp, has_tried || is_special) }
 }
 
 /// Records a span that begins, at any cost. Runs on the private stack, with signals blocked and the
@@ -81,7 +77,7 @@ pub unsafe extern "C" fn ipath_fast_span_end(
 ) -> *mut Thread {
     let (_, slot) = frame(number as u32, low, fp);
     // SAFETY: guaranteed by the stub.
-    unsafe { fast::<SpanEnd>(number, slot, now) }
+    unsafe { fast::<SpanEnd>(number, slot, low, now) }
 }
 
 /// The slow path of the end of a span. There may be none to end: it may have begun before it was
@@ -94,6 +90,7 @@ pub unsafe extern "C" fn ipath_fast_span_end(
 pub unsafe extern "C" fn ipath_slow_span_end(thread: *mut Thread, number: u64, low: u64) {
     // SAFETY: guaranteed by the stub.
     unsafe {
+        thread::settle(thread);
         if let Some((slot, registers, is_whole)) = caller(thread, number as u32, low) {
             slow::<SpanEnd>(thread, number, slot, (&registers, is_whole));
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::counts::TimerStats;
 use super::position::position;
 use super::taken_paths::{self, PathEnd, PathTotals, TakenPath};
 
@@ -117,6 +118,9 @@ pub struct Loop {
     /// The number of trips that ended and are in no count: they had begun before the counting.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown_trips: u64,
+    /// The times of the entries of the loop, if it is timed by itself ([`of_loop`](super::Function::of_loop)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Box<TimerStats>>,
 }
 
 fn is_zero(count: &u64) -> bool {

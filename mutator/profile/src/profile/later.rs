@@ -54,6 +54,7 @@ impl Profile {
         inside(&mut self, old);
         self.search = None;
         add_up(&mut self);
+        self.time_loops();
         (self, lost)
     }
 }

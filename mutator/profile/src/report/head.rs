@@ -48,6 +48,9 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     stops(session, out)?;
     if let Some(overhead) = &session.overhead {
         cost(session, overhead, out)?;
+        if overhead.corrected && !profile.inside.is_empty() && profile.timers().next().is_some() {
+            writeln!(out, "  they include the cost of counting inside functions")?;
+        }
     }
     if let Some(heavy) = profile.heavy() {
         writeln!(

@@ -130,6 +130,9 @@ impl Report<'_> {
         let has_trips = inside.loops.iter().any(|own| !own.trips.is_empty());
         let mut headings = vec!["entries", "iterations", "per entry"];
         headings.extend(["p50", "p99"].into_iter().filter(|_| has_trips));
+        let is_timed = inside.loops.iter().any(|own| own.wall.is_some());
+        let times = ["wall total", "an iteration"];
+        headings.extend(times.into_iter().filter(|_| is_timed));
         let mut table = Table::new(&headings);
         let loops = nested(inside);
         let counts = loops.iter().map(|(own, _)| own.iterations);
@@ -144,6 +147,8 @@ impl Report<'_> {
             ];
             let percentiles = [50, 99].into_iter().filter(|_| has_trips);
             cells.extend(percentiles.map(|percent| trips_at(own, percent)));
+            let entries = self.profile.timed_entries(inside, own);
+            cells.extend(times_of(own, entries).into_iter().filter(|_| is_timed));
             let title = format!("{}loop at ", "  ".repeat((*depth).min(DEEPEST)));
             (cells, title, loop_place(self.profile, inside, own))
         });
@@ -328,6 +333,17 @@ fn largest(counts: &[u64], limit: usize) -> Vec<bool> {
         is_shown[index] = true;
     }
     is_shown
+}
+
+/// The time of a loop, and the mean time of an iteration. `-` if they are not known: the loop is not
+/// timed, or not all of its entries were both counted and timed.
+fn times_of(own: &Loop, timed_entries: Option<u64>) -> [String; 2] {
+    let wall = own.wall.as_ref();
+    let sum = wall.map_or("-".to_owned(), |wall| human::quantity(wall.sum, "ns"));
+    let is_whole = timed_entries == Some(own.entries) && own.iterations > 0;
+    let wall = wall.filter(|_| is_whole);
+    let each = wall.map(|wall| wall.sum as f64 / own.iterations as f64);
+    [sum, human::average(each, "ns")]
 }
 
 /// The number of rows that are not shown.

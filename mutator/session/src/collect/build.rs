@@ -153,6 +153,7 @@ impl Build {
         }
         self.totals.end(profile, &self.paths, &self.checked);
         profile.inside = self.insides.look(segment);
+        profile.time_loops();
         changed
     }
 

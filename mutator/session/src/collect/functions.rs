@@ -93,7 +93,8 @@ pub(super) fn add(
 fn measured(profile: &Profile, document: &Document, function: &FunctionDoc) -> Option<Vec<String>> {
     let measured = document.measured_of(function);
     let is_all = measured.iter().eq(profile.metrics.iter().map(|m| &m.name));
-    let is_told = function.role.is_measured() && (function.remeasured || !is_all);
+    let is_measured = matches!(function.role, Role::Measured | Role::Span);
+    let is_told = is_measured && (function.remeasured || !is_all);
     is_told.then(|| measured.into_iter().map(str::to_owned).collect())
 }
 

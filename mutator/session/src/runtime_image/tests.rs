@@ -20,6 +20,8 @@ fn the_image_is_whole() {
         abi::image::SYMBOL_ENDER_STUB,
         abi::image::SYMBOL_ENDER_TAIL_STUB,
         abi::image::SYMBOL_POINT_STUB,
+        abi::image::SYMBOL_SPAN_STUB,
+        abi::image::SYMBOL_SPAN_END_STUB,
         abi::image::SYMBOL_COUNT_STUB,
         abi::image::SYMBOL_PATH_STUB,
         abi::image::SYMBOL_PATHS,
@@ -61,6 +63,7 @@ fn a_loose_clock_takes_the_fences_away() {
         abi::image::SYMBOL_LEND_STUB,
         abi::image::SYMBOL_ENDER_STUB,
         abi::image::SYMBOL_ENDER_TAIL_STUB,
+        abi::image::SYMBOL_SPAN_END_STUB,
     ];
     for stub in stubs {
         let start = image.address(Avma(0), stub).expect("exported");
@@ -232,6 +235,9 @@ fn probes_touch_no_vector_register_and_little_stack() {
         abi::image::SYMBOL_ENDER_TAIL_STUB,
         abi::image::SYMBOL_POINT_STUB,
         abi::image::SYMBOL_VERIFIED_POINT_STUB,
+        abi::image::SYMBOL_SPAN_STUB,
+        abi::image::SYMBOL_VERIFIED_SPAN_STUB,
+        abi::image::SYMBOL_SPAN_END_STUB,
     ] {
         let address = |symbol| image.address(Avma(0), symbol).expect("exported").0;
         let start = address(stub);
@@ -254,6 +260,7 @@ fn probes_touch_no_vector_register_and_little_stack() {
         let verifying = [
             abi::image::SYMBOL_VERIFIED_ENTRY_STUB,
             abi::image::SYMBOL_VERIFIED_POINT_STUB,
+            abi::image::SYMBOL_VERIFIED_SPAN_STUB,
         ];
         let is_limited = !verifying.contains(&stub);
         assert!(

@@ -1,6 +1,6 @@
 //! The roles of functions and instructions that have probes, and the states of these probes.
 
-use abi::probe::{Children, Kind};
+use abi::probe::{Children, Kind, SPAN};
 use patcher::plan::Effects;
 use serde::{Deserialize, Serialize};
 
@@ -140,7 +140,8 @@ impl Role {
             Some(Forking::Clone3) => Children::Clone3,
             Some(Forking::Copies) | None => Children::Never,
         };
-        kind.with(children)
+        let span = if self == Self::Span { SPAN } else { 0 };
+        kind.with(children) | span
     }
 }
 

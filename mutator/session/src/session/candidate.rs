@@ -191,6 +191,8 @@ pub struct Point {
     pub(super) span: Option<Vec<(Svma, SpanStep)>>,
     /// The number of the schema by which a span will be measured.
     pub(super) schema: u8,
+    /// True if metrics were requested for a span.
+    pub(super) asks_metrics: bool,
 }
 
 impl Point {
@@ -204,6 +206,7 @@ impl Point {
             no_room: None,
             span: None,
             schema: SCHEMA_COUNT,
+            asks_metrics: false,
         }
     }
 

@@ -152,7 +152,7 @@ pub(super) fn decide_removal(document: &Document, ids: &[usize]) -> Removal {
 }
 
 /// Returns the selected functions and the witnesses they need, in the order of patching. The ids
-/// are those of points that have been in the session before.
+/// are those of points and spans that have been in the session before.
 fn in_turn(
     document: &mut Document,
     modules: &[Module],
@@ -171,7 +171,12 @@ fn in_turn(
     );
     with_calls(document, &mut candidates);
     plan_exits(document, &mut candidates, turns, changed);
-    let mut witnesses = witnesses(modules, sees_ends(document, &candidates), selection.allowed);
+    let has_exits = |&id: &usize| {
+        let function = &document.functions[id];
+        function.role.is_shown() && function.has_exits()
+    };
+    let sees_ends = known.iter().any(has_exits) || sees_ends(document, &candidates);
+    let mut witnesses = witnesses(modules, sees_ends, selection.allowed);
     witnesses.retain(|c| document.needs(c.role));
     let witnesses = but_measured(document, &mut candidates, witnesses);
     candidates.extend(witnesses);

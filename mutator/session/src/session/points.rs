@@ -186,14 +186,19 @@ pub(super) fn join_points(
     for mut pointed in points {
         let module = &modules[pointed.module];
         for point in std::mem::take(&mut pointed.points) {
-            if let Some(reason) = point.refused.clone() {
-                refuse_point(document, module, &pointed, &point, reason, changed);
-                continue;
-            }
-            let Some(id) = known_point(document, (pointed.bias, point.at), point.role()) else {
-                pointed.points.push(point);
+            let known_id = known_point(document, (pointed.bias, point.at), point.role());
+            let Some(id) = known_id else {
+                match point.refused.clone() {
+                    Some(why) => refuse_point(document, module, &pointed, &point, why, changed),
+                    None => pointed.points.push(point),
+                }
                 continue;
             };
+            if point.asks_metrics && document.functions[id].schema != point.schema {
+                let why = "the metrics of a loop do not change in a session".to_owned();
+                changed.unchanged.push((point.name, Refusal::Inside(why)));
+                continue;
+            }
             let names = if document.functions[id].is_in() {
                 &mut changed.already
             } else {
@@ -390,7 +395,7 @@ impl Document {
 }
 
 impl Session {
-    /// The ids of the session's points at `spots`, including those that are out.
+    /// The ids of the session's points and spans at `spots`, including those that are out.
     ///
     /// # Errors
     /// The process cannot be read, has ended or has executed another program.

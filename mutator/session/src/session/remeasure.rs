@@ -98,6 +98,7 @@ fn decide_all(
     let points = selection.points.iter_mut().flat_map(|p| &mut p.points);
     for span in points.filter(|point| point.span.is_some()) {
         span.schema = of_new;
+        span.asks_metrics = selection.remeasure.is_some();
         let why = item.map(|item| Refusal::Value(format!("a loop has no value {item}")));
         span.refused = span.refused.take().or(why);
     }

@@ -230,7 +230,7 @@ impl State {
             return Some(Err(why.to_owned()));
         }
         if function.of_loop.is_some() {
-            let why = "the metrics of a loop do not change while it is in";
+            let why = "the metrics of a loop do not change in a session";
             return Some(Err(why.to_owned()));
         }
         let measured = function.measured.clone();

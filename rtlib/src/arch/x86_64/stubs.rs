@@ -20,7 +20,7 @@ use core::mem::{offset_of, size_of};
 use abi::arch::stack::RED_ZONE;
 use abi::image::{ALIVE, Parameters};
 use abi::point::{BY_FP, FP_SHIFT, SLOT_SHIFT};
-use abi::probe::{Kind, LENDING, LENDS, Probe};
+use abi::probe::{Kind, LENDING, LENDS, Probe, SPAN};
 use abi::schema::way;
 use abi::segment::{
     AREA_HISTOGRAMS, Area, Column, Header, Histogram, INLINE_BUCKETS, Record, RecordHead,
@@ -32,6 +32,7 @@ use super::quick::{self, SLOT};
 use super::stored::{FIRST_ARGUMENT, THIRD_ARGUMENT, VECTORS};
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, MOST_LENT, NUMBER_SHIFT};
+use crate::calls::doubt::{TURNS, ipath_doubt};
 use crate::calls::meter::Meter;
 use crate::calls::overhead::{Costs, ipath_costs};
 use crate::code::coroutines::ipath_coroutines;
@@ -216,7 +217,7 @@ macro_rules! stub {
 /// Defines a stub for entries and the starts of spans, as `stub!` does.
 macro_rules! entry_stub {
     (
-        $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $fast:path, $slow:path,
+        $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $call:expr, $fast:path, $slow:path,
         { $($operand:ident = $kind:ident $value:expr,)* }
     ) => {
         stub!(
@@ -241,7 +242,7 @@ macro_rules! entry_stub {
         arguments = const quick::ARGUMENTS,
         inside_steady = const offset_of!(Costs, inside_steady),
         inside_argument = const offset_of!(Costs, inside_argument),
-        call = const Kind::Call as u8,
+        call = const $call,
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
         quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
@@ -274,6 +275,7 @@ entry_stub!(
     ipath_entry_stub,
     "",
     quick::entry::entry!(),
+    Kind::Call as u8,
     ipath_remember_walk,
     ipath_slow_entry,
     {}
@@ -283,6 +285,7 @@ entry_stub!(
     ipath_verified_entry_stub,
     parts::verify!(),
     quick::entry::entry!(),
+    Kind::Call as u8,
     ipath_remember_walk,
     ipath_slow_entry,
     { verify = sym ipath_verify_walk, }
@@ -400,6 +403,7 @@ entry_stub!(
     ipath_span_stub,
     "",
     quick::span::begin!(),
+    Kind::Call as u8 | SPAN,
     ipath_remember_span,
     ipath_slow_span,
     {
@@ -407,6 +411,8 @@ entry_stub!(
         by_rbp = const BY_FP,
         rbp_shift = const FP_SHIFT,
         slot_shift = const SLOT_SHIFT,
+        take_turns = sym ipath_doubt,
+        turns = const TURNS,
     }
 );
 entry_stub!(
@@ -414,6 +420,7 @@ entry_stub!(
     ipath_verified_span_stub,
     parts::verify!(),
     quick::span::begin!(),
+    Kind::Call as u8 | SPAN,
     ipath_remember_span,
     ipath_slow_span,
     {
@@ -422,6 +429,8 @@ entry_stub!(
         by_rbp = const BY_FP,
         rbp_shift = const FP_SHIFT,
         slot_shift = const SLOT_SHIFT,
+        take_turns = sym ipath_doubt,
+        turns = const TURNS,
     }
 );
 exit_stub!(

@@ -12,6 +12,8 @@ macro_rules! begin {
     je 5f                              // not instrumented: ignore the pass
     cmp byte ptr [rdi + 8*rsi + {kind}], {call} // is the kind above a plain measured call?
     ja 6f                              // yes: use compiled code
+    cmp dword ptr [rip + {take_turns}], {turns} // do stacks take turns in one memory range?
+    je 6f                              // yes: use compiled code
             ",
             $crate::arch::x86_64::quick::thread::find_thread!(),
             $crate::arch::x86_64::quick::thread::mark!(),
