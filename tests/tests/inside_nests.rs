@@ -74,8 +74,8 @@ fn expected(project: &Project) -> BTreeMap<String, Vec<Nested>> {
     all
 }
 
-/// Checks that each function has the same loops, each within the lines of its statement. It is in as
-/// many others as the statement, or in fewer: a part of a loop that always leaves it, as by a
+/// Checks that each function has the same loops, each within the lines of its statement. It is in
+/// as many others as the statement, or in fewer: a part of a loop that always leaves it, as by a
 /// return, is outside of it. At least so many functions with so many loops must be comparable.
 fn compare(project: &Project, least: [usize; 2]) {
     let found = found(project);

@@ -1,8 +1,8 @@
 //! The actions of spans: parts of a call that begin and end inside its function.
 //!
-//! A span has an activation like a call, with the slot of the call in whose frame it is. It is never
-//! in doubt ([`doubt`]): registers differ between its start and its end. `low` is the stack pointer
-//! at the stub's start, below the red zone.
+//! A span has an activation like a call, with the slot of the call in whose frame it is. It is
+//! never in doubt ([`doubt`]): registers differ between its start and its end. `low` is the stack
+//! pointer at the stub's start, below the red zone.
 
 use abi::probe::Kind;
 

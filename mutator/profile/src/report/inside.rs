@@ -335,8 +335,8 @@ fn largest(counts: &[u64], limit: usize) -> Vec<bool> {
     is_shown
 }
 
-/// The time of a loop, and the mean time of an iteration. `-` if they are not known: the loop is not
-/// timed, or not all of its entries were both counted and timed.
+/// The time of a loop, and the mean time of an iteration. `-` if they are not known: the loop is
+/// not timed, or not all of its entries were both counted and timed.
 fn times_of(own: &Loop, timed_entries: Option<u64>) -> [String; 2] {
     let wall = own.wall.as_ref();
     let sum = wall.map_or("-".to_owned(), |wall| human::quantity(wall.sum, "ns"));

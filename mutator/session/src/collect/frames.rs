@@ -136,12 +136,13 @@ impl Frames {
         frame.file.zip(frame.line)
     }
 
-    /// The loop whose header begins at an address in a module of the session. `None` if it is not
-    /// known.
-    pub(super) fn loop_at(&self, module: &ModuleDoc, at: Svma) -> Option<FrameLoop> {
+    /// The loop whose header begins in the first `len` bytes from an address in a module of the
+    /// session. `None` if it is not known.
+    pub(super) fn loop_at(&self, module: &ModuleDoc, at: Svma, len: u64) -> Option<FrameLoop> {
         let image = self.places.image(module)?;
         let around = described::loops(image, at, &module.path, &module.file, usize::MAX);
-        around.into_iter().find(|of| of.header == at.0)
+        let mut around = around.into_iter();
+        around.find(|of| of.header.wrapping_sub(at.0) < len)
     }
 
     /// Notes on modules of the current profile.

@@ -65,7 +65,7 @@ pub(super) fn add(
             point: function.role.is_point(),
             of_loop: (function.role == Role::Span).then(|| {
                 let module = document.modules.get(function.module);
-                let found = module.and_then(|m| frames.loop_at(m, function.address));
+                let found = module.and_then(|m| frames.loop_at(m, function.address, 1));
                 Box::new(found.unwrap_or_else(|| FrameLoop {
                     header: function.address.0,
                     ..FrameLoop::default()

@@ -214,6 +214,13 @@ impl Graph {
                 .filter(|block| block.file == of.file)
                 .filter_map(|b| b.line);
             (of.line, of.end_line) = (lines.clone().min(), lines.max());
+            // In reports, a loop has the same lines everywhere.
+            let header = &self.entry.blocks[of.header];
+            let shown = frames.loop_at(module, Svma(header.address), header.size);
+            if let Some(shown) = shown.filter(|shown| shown.line.is_some()) {
+                of.file = shown.file;
+                (of.line, of.end_line) = (shown.line, shown.end_line);
+            }
         }
     }
 
