@@ -131,17 +131,19 @@ fn sampling_has_their_names() {
     program.arg("1000000");
     let target = ipath_tests::target::Target::spawn(program);
     let pid = target.pid().to_string();
-    let run = stripped.ipath(&server, &["suggest", &pid, "--json", "--limit", "0"]);
-    let finished = run.run().expect(0);
-    let suggested = finished.json();
-    let candidates = suggested["candidates"].as_array().expect("candidates");
-    let usleep = candidates.iter().find(|c| c["name"] == "usleep");
-    let callers = usleep.map(|c| c["stack"].clone());
-    assert!(
-        candidates.iter().any(|c| c["name"] == "main"),
-        "{callers:?}\n{}",
-        finished.report()
-    );
+    // On a busy machine the program, which sleeps a lot, may hardly be seen on a processor.
+    let mut told = String::new();
+    for _ in 0..15 {
+        let run = stripped.ipath(&server, &["suggest", &pid, "--json", "--limit", "0"]);
+        let finished = run.run().expect(0);
+        let suggested = finished.json();
+        let candidates = suggested["candidates"].as_array().expect("candidates");
+        if candidates.iter().any(|c| c["name"] == "main") {
+            return;
+        }
+        told = finished.report();
+    }
+    panic!("no candidate is called main: {told}");
 }
 
 /// Servers that send a wrong file, or none, leave the callers without names. One line says why.
