@@ -43,7 +43,7 @@ fn fields_that_are_not_known_are_ignored() {
     let inside = &mut value["inside"][0];
     inside["paths"] = json!([{"number": 3, "blocks": [0, 1], "count": 7, "path": 0}]);
     inside["loops"][0]["trips"] = json!([[3, 3]]);
-    inside["loops"][0]["wall"] = json!({"sum": 1});
+    inside["loops"][0]["other"] = json!({"sum": 1});
     inside["edges"][0]["other"] = json!(1);
     inside["blocks"][0]["other"] = json!(1);
     let mut found = read(&value);
