@@ -11,6 +11,7 @@ pub mod human;
 mod inside;
 mod json;
 mod order;
+pub mod places;
 mod processes;
 mod routes;
 mod rows;
