@@ -2,7 +2,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
-use ipath_tests::inside::{Walked, list, number, ranges, routes};
+use ipath_tests::inside::{Walked, insides, list, number, ranges, routes};
 use ipath_tests::inside_trips::{Trips, trips};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
@@ -474,4 +474,66 @@ fn coroutines_do_not_mix_trips() {
     // One to eight iterations.
     assert_eq!(counts.keys().copied().collect::<Vec<u64>>(), [0, 1, 2, 3]);
     assert!(iterations > entries, "{alone:?}");
+}
+
+/// The counts of the paths of a function, by the words of a report: start, lines, end.
+fn by_lines(inside: &Value) -> BTreeMap<Vec<String>, u64> {
+    let blocks = list(inside, "blocks");
+    let mut sums = BTreeMap::new();
+    for ((is_entry, path, is_exit), count) in routes(inside) {
+        let mut words = vec![["loop", "entry"][usize::from(is_entry)].to_owned()];
+        words.extend(path.iter().map(|&block| blocks[block]["line"].to_string()));
+        words.push(["again", "exit"][usize::from(is_exit)].to_owned());
+        words.dedup();
+        *sums.entry(words).or_default() += count;
+    }
+    sums
+}
+
+/// Two builds have other addresses, and the same lines.
+#[test]
+fn paths_of_two_builds_are_compared() {
+    let scratch = Scratch::new("paths-of-builds");
+    let sides = [
+        ("-falign-functions=16", "12"),
+        ("-falign-functions=512", "24"),
+    ];
+    let sides = sides.map(|(alignment, rounds)| {
+        let program = program_with("branches.c", &["-O1", "-g", alignment]);
+        let file = scratch.file(&format!("{rounds}.json"));
+        let run = Run::ipath(["run", "--no-tui", "--paths", "chosen,mixed", "-o"]);
+        let run = run.arg(&file).limit(LIMIT).arg("--").arg(&program);
+        run.arg(rounds).run().expect(0);
+        (insides(&file), file)
+    });
+    let [(old, old_file), (new, new_file)] = sides;
+    let start = |inside: &BTreeMap<String, Value>| number(&inside["mixed"]["blocks"][0]["address"]);
+    assert_ne!(start(&old), start(&new));
+    let diff = Run::ipath(["diff", "--json"]).arg(&old_file).arg(&new_file);
+    let diff: Value = serde_json::from_str(&diff.run().expect(0).stdout).expect("JSON");
+    let compared = list(&diff, "inside");
+    assert_eq!(compared.len(), 2, "{diff:#}");
+    for function in compared {
+        let name = function["function"].as_str().expect("a name");
+        let found = list(function, "paths").iter().map(|path| {
+            let words = list(path, "path").iter().filter_map(Value::as_str);
+            let counts = [0, 1].map(|side| number(&path["counts"][side]));
+            (words.map(str::to_owned).collect::<Vec<_>>(), counts)
+        });
+        let [was, now] = [&old, &new].map(|side| by_lines(&side[name]));
+        let all = was.keys().chain(now.keys());
+        let count =
+            |side: &BTreeMap<Vec<String>, u64>, words| side.get(words).copied().unwrap_or(0);
+        let expected = all.map(|words| (words.clone(), [count(&was, words), count(&now, words)]));
+        let expected: BTreeMap<_, _> = expected.collect();
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), expected, "{function:#}");
+        let common = expected.values().filter(|counts| !counts.contains(&0));
+        assert!(common.count() >= 2, "{function:#}");
+    }
+    let text = Run::ipath(["diff"]).arg(&old_file).arg(&new_file);
+    let text = text.run().expect(0).stdout;
+    assert!(
+        text.contains("  path\n") && text.contains("loop "),
+        "{text}"
+    );
 }

@@ -2,7 +2,7 @@
 
 mod inside;
 
-pub use inside::with_inside;
+pub use inside::{with_inside, with_paths};
 
 use crate::profile::*;
 

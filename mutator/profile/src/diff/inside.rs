@@ -1,103 +1,63 @@
-//! Counts of source lines inside functions, compared as text.
+//! Counts inside functions, compared: source lines and paths.
+
+mod counted;
+mod paths;
+pub(super) mod table;
 
 use super::Diff;
-use super::matching::{self, Site, Sites};
-use crate::display_name;
-use crate::profile::{Profile, position, printable};
-use crate::report::{Table, human};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
-use std::io::{self, Write};
+use super::matching;
+use counted::{Counted, Line, counted};
+use paths::Paths;
+use serde::Serialize;
+use std::collections::HashSet;
 
-/// The most terminal columns of a function's name.
-const LONGEST: usize = 60;
-
-/// A source file and a line in it.
-type Line = (String, u32);
-
-/// The control flow inside one function of a profile. Several graphs of it are added up.
-#[derive(Default)]
-struct Counted {
-    /// Index into [`Profile::functions`].
-    function: usize,
-    activations: u64,
-    lines: BTreeMap<Line, u64>,
+/// The comparison of the counts inside one function. Pairs hold the old side, then the new one.
+#[derive(Debug, Serialize)]
+pub(super) struct OfFunction<'d> {
+    /// The displayed name of the function in the new profile.
+    function: &'d str,
+    activations: [u64; 2],
+    /// The lines at which a block begins on one of the sides, in source order.
+    lines: Vec<OfLine>,
+    /// `None` if a side has not counted the paths of the function.
+    #[serde(flatten)]
+    paths: Option<Paths>,
 }
 
-/// Writes the lines whose counts differ, at most `limit` for each function: those with the largest
-/// change, in source order. Only functions whose control flow both sides have counted are compared.
-/// Writes nothing if a side has several runs.
-pub(super) fn write(diff: &Diff<'_>, limit: usize, out: &mut impl Write) -> io::Result<()> {
+/// The counts of one line.
+#[derive(Debug, Serialize)]
+struct OfLine {
+    file: String,
+    line: u32,
+    counts: [u64; 2],
+}
+
+/// The functions whose control flow both sides have counted. Empty if a side has several runs.
+pub(super) fn compared<'d>(diff: &Diff<'d>) -> Vec<OfFunction<'d>> {
     let ([old], [new]) = (diff.old.as_slice(), diff.new.as_slice()) else {
-        return Ok(());
+        return Vec::new();
     };
     let common = matching::common([*old, *new].into_iter());
     let was = counted(old, &common);
-    for (site, counted) in counted(new, &common) {
-        if let Some(was) = was.get(&site) {
-            write_function(new, was, &counted, limit, out)?;
-        }
-    }
-    Ok(())
+    let now = counted(new, &common).into_iter();
+    now.filter_map(|(site, now)| Some(of_function([was.get(&site)?, &now])))
+        .collect()
 }
 
-/// The functions of a profile whose control flow was counted, by their sites.
-fn counted(profile: &Profile, common: &HashSet<&str>) -> BTreeMap<Site, Counted> {
-    let sites = Sites::of(profile, common).functions;
-    let mut all: BTreeMap<Site, Counted> = BTreeMap::new();
-    for inside in &profile.inside {
-        let sum = all.entry(sites[inside.function].clone()).or_default();
-        sum.function = inside.function;
-        let activations = inside.activations(profile.functions[inside.function].address);
-        sum.activations = sum.activations.saturating_add(activations);
-        for ((file, line), count) in inside.lines() {
-            let known = sum.lines.entry((file.to_owned(), line)).or_default();
-            *known = known.saturating_add(count);
-        }
-    }
-    all
-}
-
-fn write_function(
-    profile: &Profile,
-    was: &Counted,
-    now: &Counted,
-    limit: usize,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let count = |side: &Counted, line: &Line| side.lines.get(line).copied().unwrap_or(0);
-    let mut lines: Vec<&Line> = was.lines.keys().chain(now.lines.keys()).collect();
+fn of_function<'d>(sides: [&Counted<'d>; 2]) -> OfFunction<'d> {
+    let [_, new] = sides;
+    let lines: HashSet<&Line> = sides.iter().flat_map(|side| side.lines.keys()).collect();
+    let mut lines: Vec<&Line> = lines.into_iter().collect();
     lines.sort_unstable();
-    lines.dedup();
-    lines.retain(|line| count(was, line) != count(now, line));
-    lines.sort_by_key(|line| Reverse(count(was, line).abs_diff(count(now, line))));
-    let hidden = lines.len().saturating_sub(limit);
-    lines.truncate(limit);
-    lines.sort_unstable();
-    if lines.is_empty() {
-        return Ok(());
+    let lines = lines.into_iter().map(|line| OfLine {
+        file: line.0.clone(),
+        line: line.1,
+        counts: sides.map(|side| side.lines.get(line).copied().unwrap_or(0)),
+    });
+    OfFunction {
+        function: &new.profile.functions[new.graphs[0].function].name,
+        activations: sides.map(|side| side.activations),
+        lines: lines.collect(),
+        paths: paths::compared(sides),
     }
-    writeln!(
-        out,
-        "\nInside {}: {} (were {})",
-        display_name::fit(&printable(&profile.functions[now.function].name), LONGEST),
-        human::count(now.activations, "activation"),
-        was.activations
-    )?;
-    let mut table = Table::new(&["count", "were", "change", "line"]);
-    for line in lines {
-        let (old, new) = (count(was, line), count(now, line));
-        let change = (old > 0).then(|| 100.0 * (new as f64 / old as f64 - 1.0));
-        let change = change.map_or_else(|| "-".to_owned(), |change| format!("{change:+.1} %"));
-        let place = position(Some(&line.0), Some(line.1)).unwrap_or_default();
-        table.row(
-            vec![new.to_string(), old.to_string(), change, place],
-            String::new(),
-        );
-    }
-    if hidden > 0 {
-        let hidden = human::count(hidden as u64, "more line");
-        table.text(format!("{hidden}, not shown; --limit 0 shows all"));
-    }
-    table.write(out)
 }

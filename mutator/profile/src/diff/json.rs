@@ -1,5 +1,6 @@
 //! Comparisons as data.
 
+use super::inside::{self, OfFunction};
 use super::runs::Run;
 use super::{Diff, NEW, OLD, Pair, Side};
 use crate::profile::Counts;
@@ -15,6 +16,8 @@ pub struct Differences<'d> {
     /// Reasons that the sides may not be comparable.
     notes: Vec<String>,
     paths: Vec<OfPath<'d>>,
+    /// The functions whose control flow both sides have counted. Empty if a side has several runs.
+    inside: Vec<OfFunction<'d>>,
 }
 
 /// The comparison of one path. Pairs hold the old side, then the new one.
@@ -65,6 +68,7 @@ pub fn json<'d>(diff: &'d Diff<'_>) -> Differences<'d> {
         runs: [diff.old.len(), diff.new.len()],
         notes: diff.notes(),
         paths: diff.paths.iter().map(|pair| diff.data(pair)).collect(),
+        inside: inside::compared(diff),
     }
 }
 

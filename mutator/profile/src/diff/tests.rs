@@ -1,5 +1,7 @@
 //! Comparisons of two profiles of one program, each changed in one place.
 
+mod inside;
+
 use super::*;
 use crate::profile::{Counts, Profile};
 use crate::sample::{sample, with_inside};
@@ -258,32 +260,4 @@ fn profiles_of_different_clocks_are_compared_with_a_note() {
         let value = serde_json::to_value(json(&diff)).unwrap();
         assert_eq!(value["notes"].as_array().map(Vec::len), Some(notes));
     }
-}
-
-/// Lines whose counts differ are shown for functions that both sides have counted.
-#[test]
-fn counts_of_lines_are_compared() {
-    let old = with_inside();
-    let mut new = with_inside();
-    new.inside[0].blocks[2].count += 4016;
-    new.inside[0].blocks[4].line = Some(4);
-    let text = shown(&Diff::of(&old, &new, "wall"));
-    let expected = "
-Inside work: 1004 activations (were 1004)
-  count   were   change      line
-  44176  40160  +10.0 %  app.c:23
-      0    120  -100.0 %   app.h:3
-    120      0        -   app.h:4
-";
-    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(squeezed(&text).contains(&squeezed(expected)), "{text}");
-    let mut out = Vec::new();
-    super::text(&Diff::of(&old, &new, "wall"), Some(1), &mut out).unwrap();
-    let few = String::from_utf8(out).unwrap();
-    assert!(few.contains("2 more lines, not shown"), "{few}");
-    for (old, new) in [(&old, &old), (&sample(), &new)] {
-        assert!(!shown(&Diff::of(old, new, "wall")).contains("Inside"));
-    }
-    let several = Diff::of_runs(vec![&old, &old], vec![&new], "wall");
-    assert!(!shown(&several).contains("Inside"));
 }

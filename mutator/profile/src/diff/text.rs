@@ -61,7 +61,7 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
     }
     writeln!(out)?;
     table.write(out)?;
-    inside::write(diff, limit, out)?;
+    inside::table::write(diff, limit, out)?;
     for (runs, name) in [(&diff.old, "old"), (&diff.new, "new")] {
         for (run, profile) in (1..).zip(runs) {
             let lines = loss_lines(profile);

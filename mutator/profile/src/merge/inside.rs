@@ -16,7 +16,7 @@ impl Graphs {
         for graph in graphs {
             let function = functions[graph.function];
             let known = self.0.entry(function).or_default();
-            match known.iter().find(|&&at| sum[at].has_graph_of(graph)) {
+            match known.iter().find(|&&at| sum[at].has_graph_of(graph, 0)) {
                 Some(&at) => {
                     sum[at].combine(graph, u64::saturating_add);
                     sum[at].complete_positions(graph);

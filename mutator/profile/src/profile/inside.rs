@@ -214,10 +214,13 @@ impl Inside {
     }
 
     /// True if both have the same graph: counts of one may be added to those of the other. The
-    /// addresses of both are of the same file.
-    pub(crate) fn has_graph_of(&self, other: &Self) -> bool {
+    /// addresses of `self` are those of `other` plus `distance` (modulo 2^64), which is 0 within
+    /// one file.
+    pub(crate) fn has_graph_of(&self, other: &Self, distance: u64) -> bool {
         let is_same_loop = |(a, b): (&Loop, &Loop)| (a.header, a.parent) == (b.header, b.parent);
-        let is_same_block = |(a, b): (&Block, &Block)| (a.address, a.size) == (b.address, b.size);
+        let is_same_block = |(a, b): (&Block, &Block)| {
+            (a.address, a.size) == (b.address.wrapping_add(distance), b.size)
+        };
         let is_same_edge =
             |(a, b): (&Edge, &Edge)| (a.from, a.to, a.kind) == (b.from, b.to, b.kind);
         self.blocks.len() == other.blocks.len()

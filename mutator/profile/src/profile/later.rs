@@ -211,7 +211,7 @@ fn inside(profile: &mut Profile, old: &Profile) {
     for graph in &mut graphs {
         let known = before.get(&place(profile, graph.function));
         let mut known = known.into_iter().flatten();
-        if let Some(was) = known.find(|was| graph.has_graph_of(was)) {
+        if let Some(was) = known.find(|was| graph.has_graph_of(was, 0)) {
             graph.combine(was, u64::saturating_sub);
         }
     }

@@ -91,6 +91,8 @@ struct Rows {
 pub struct Table {
     headings: Vec<String>,
     lines: Vec<Line>,
+    /// The heading of the remarks. May be empty.
+    remarks: &'static str,
     /// The most terminal columns of a frame's name.
     longest: usize,
 }
@@ -108,8 +110,14 @@ impl Table {
         Self {
             headings: headings.iter().map(|h| h.as_ref().to_owned()).collect(),
             lines: Vec::new(),
+            remarks: "",
             longest: LONGEST,
         }
+    }
+
+    /// Sets the heading of the remarks.
+    pub(crate) fn with_remarks(self, remarks: &'static str) -> Self {
+        Self { remarks, ..self }
     }
 
     /// Limits names to `longest` columns.
@@ -197,7 +205,11 @@ impl Table {
                 Line::Text(_) => {}
             }
         }
-        writeln!(out, "{}", aligned(&widths, &self.headings))?;
+        let headings = aligned(&widths, &self.headings);
+        match self.remarks {
+            "" => writeln!(out, "{headings}")?,
+            remarks => writeln!(out, "{headings}  {remarks}")?,
+        }
         for line in &self.lines {
             match line {
                 Line::Rows(rows) => write_rows(out, &widths, rows)?,

@@ -1,7 +1,9 @@
 //! A profile with the control flow inside its functions.
 
 use super::sample;
-use crate::profile::{Block, Edge, EdgeKind, Inside, Loop, Profile};
+use crate::profile::{
+    Block, Edge, EdgeKind, Inside, Loop, PathEnd, PathStart, PathTotals, Profile, TakenPath,
+};
 
 /// A block without a source position: address, size, count.
 fn block(address: u64, size: u64, count: u64) -> Block {
@@ -138,4 +140,35 @@ pub fn with_inside() -> Profile {
         inside: vec![nested_loops(), jump_table()],
         ..sample()
     }
+}
+
+/// [`with_inside`] with the paths through the nested loops.
+pub fn with_paths() -> Profile {
+    use {PathEnd as End, PathStart as Start};
+    let mut profile = with_inside();
+    let nested = &mut profile.inside[0];
+    let taken = [
+        (Start::Entry, vec![0, 1, 2, 3], End::Loop, 1004),
+        (Start::Loop, vec![1, 6], End::Exit, 1004),
+        (Start::Loop, vec![1, 2, 3], End::Loop, 9036),
+        (Start::Loop, vec![2, 3], End::Loop, 19_960),
+        (Start::Loop, vec![2, 3, 4], End::Loop, 120),
+        (Start::Loop, vec![2, 5], End::Loop, 10_040),
+    ];
+    let taken = (0..).zip(taken);
+    let taken = taken.map(|(number, (start, blocks, end, count))| TakenPath {
+        number,
+        start: Some(start),
+        blocks,
+        end: Some(end),
+        count,
+    });
+    nested.paths = taken.collect();
+    nested.path_totals = Some(PathTotals {
+        possible: 13,
+        begun: 1004,
+        unknown: 0,
+        uncounted: 0,
+    });
+    profile
 }

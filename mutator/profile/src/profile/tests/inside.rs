@@ -263,7 +263,7 @@ proptest! {
         let mut profile = sample();
         let one = Inside { uncertain, ..walked(blocks, &steps) };
         let mut sum = one.clone();
-        prop_assert!(sum.has_graph_of(&one));
+        prop_assert!(sum.has_graph_of(&one, 0));
         sum.combine(&one, u64::saturating_add);
         prop_assert_eq!(sum.uncertain, 2 * uncertain);
         profile.inside = vec![sum.clone()];
