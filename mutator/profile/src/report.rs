@@ -10,6 +10,7 @@ mod histogram;
 pub mod human;
 mod inside;
 mod json;
+pub mod loop_counts;
 mod order;
 pub mod places;
 mod processes;

@@ -57,7 +57,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
         Mode::Help(top) => lists::help(*top, frame, whole),
         Mode::Add(finder) => lists::finder(state, finder, frame, whole),
         Mode::Columns(at) => lists::columns(state, *at, frame, whole),
-        Mode::Inside(site, top) => inside::draw(state, (*site, *top), frame, whole),
+        Mode::Inside(panel) => inside::draw(state, *panel, frame, whole),
         _ => {
             table::draw(state, frame, table_head, rows);
             detail::draw(state, frame, detail);
@@ -178,8 +178,8 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
             let text = "Space shows or hides  Left Right move it  a automatic  Enter goes back";
             frame.render_widget(Line::styled(text, DIM), area);
         }
-        Mode::Inside(..) if state.message.is_none() => {
-            let text = "Up Down PgUp PgDn scroll  e starts or stops counting  Esc goes back";
+        Mode::Inside(panel) if state.message.is_none() => {
+            let text = inside::hints(state, *panel);
             frame.render_widget(fit_line(Line::styled(text, DIM), area.width.into()), area);
         }
         Mode::Browse | Mode::Inside(..) => match &state.message {

@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use ipath_profile::{EdgeKind, Inside, Profile};
+use ipath_profile::report::places::{hottest_paths, paths_not_counted};
+use ipath_profile::{EdgeKind, Inside, Profile, TakenPath};
+
+use super::tree::SiteId;
 
 /// The number of lines above the counts: the name, the numbers of the function, and the titles.
 pub(super) const HEAD: usize = 3;
@@ -38,11 +41,35 @@ pub(super) struct Counts<'i> {
     nest: &'i [Option<usize>],
 }
 
+/// The counts inside a function on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Panel {
+    /// The function.
+    pub(super) site: SiteId,
+    pub(super) list: List,
+    /// The first line of the list on the screen.
+    pub(super) top: usize,
+}
+
+/// A list of the counts inside a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum List {
+    /// The blocks, with loops and edges.
+    #[default]
+    Blocks,
+    /// The paths.
+    Paths,
+}
+
 /// A line about the inside of a function. Indentation is by loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InsideRow {
     /// A loop, before its header.
     Loop { number: usize, depth: usize },
+    /// The times of a loop that is timed by itself.
+    Times { number: usize, depth: usize },
+    /// The histogram of the iterations of a loop's entries.
+    Trips { number: usize, depth: usize },
     /// A block. `begins` if the block before is not of the same source line.
     Block {
         number: usize,
@@ -176,10 +203,9 @@ impl Counts<'_> {
             let mut heads = loops_from(self.inside, innermost);
             let head = heads.find(|&own| self.inside.loops[own].header == number);
             let depth = depth(self.inside, innermost);
-            rows.extend(head.map(|number| InsideRow::Loop {
-                number,
-                depth: depth.saturating_sub(1),
-            }));
+            if let Some(number) = head {
+                self.push_loop(number, depth.saturating_sub(1), &mut rows);
+            }
             let source = block.source();
             rows.push(InsideRow::Block {
                 number,
@@ -195,6 +221,58 @@ impl Counts<'_> {
             }
         }
         rows
+    }
+
+    /// Adds the lines of a loop.
+    fn push_loop(&self, number: usize, depth: usize, rows: &mut Vec<InsideRow>) {
+        let own = &self.inside.loops[number];
+        rows.push(InsideRow::Loop { number, depth });
+        if own.wall.is_some() {
+            rows.push(InsideRow::Times { number, depth });
+        }
+        if !own.trips.is_empty() || own.unknown_trips > 0 {
+            rows.push(InsideRow::Trips { number, depth });
+        }
+    }
+
+    /// The number of lines of a list.
+    pub(super) fn length(&self, list: List) -> usize {
+        match list {
+            List::Blocks => self.rows().len(),
+            // A line says so if there is no path.
+            List::Paths => self.inside.paths.len().max(1) + self.remarks().len(),
+        }
+    }
+
+    /// True if paths are counted.
+    pub(super) fn has_paths(&self) -> bool {
+        self.inside.path_totals.is_some()
+    }
+
+    /// The paths that were taken, the hottest first.
+    pub(super) fn paths(&self) -> Vec<&TakenPath> {
+        hottest_paths(self.inside)
+    }
+
+    /// The lines below the paths, about those in no count.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        paths_not_counted(self.inside)
+    }
+
+    /// The executions of a path per second between the last two samples. `None` after only one
+    /// sample.
+    pub(super) fn path_rate(&self, path: &TakenPath) -> Option<f64> {
+        // Paths are in the order of their numbers.
+        let before = &self.before?.paths;
+        let known = before.binary_search_by_key(&path.number, |path| path.number);
+        let was = known.map_or(0, |at| before[at].count);
+        Some(path.count.saturating_sub(was) as f64 * 1e9 / self.interval? as f64)
+    }
+
+    /// The executions of all counted paths.
+    pub(super) fn path_sum(&self) -> u128 {
+        let counts = self.inside.paths.iter();
+        counts.map(|path| u128::from(path.count)).sum()
     }
 
     /// The edges at the end of a block, the most frequent ones first. Those inside calls that were

@@ -135,7 +135,7 @@ pub(super) const BINDINGS: &[Binding] = &[
     Binding { section: "measuring", keys: &[Key::Char('c')], command: Command::Change, does: "change what this function measures", hint: "" },
     Binding { section: "measuring", keys: &[Key::Char('d')], command: Command::Remove, does: "remove this function's probes", hint: "remove" },
     Binding { section: "measuring", keys: &[Key::Char('e')], command: Command::Edges, does: "count the edges inside this function, or stop that", hint: "edges" },
-    Binding { section: "measuring", keys: &[Key::Char('I')], command: Command::Inside, does: "show the counts inside: blocks, loops, edges", hint: "" },
+    Binding { section: "measuring", keys: &[Key::Char('I')], command: Command::Inside, does: "show the counts inside: blocks, loops, edges; v shows paths", hint: "" },
     Binding { section: "measuring", keys: &[Key::Char('S')], command: Command::Estimate, does: "sample where time goes, to choose more functions", hint: "" },
     Binding { section: "the rest", keys: &[Key::Char('y')], command: Command::Copy, does: "copy this path to the clipboard", hint: "" },
     Binding { section: "the rest", keys: &[Key::Char('w')], command: Command::Write, does: "write the profile to a file", hint: "" },

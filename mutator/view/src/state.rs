@@ -9,7 +9,7 @@ use regex::Regex;
 use super::Key;
 use super::callees::Callees;
 use super::column::Columns;
-use super::inside::Insides;
+use super::inside::{Insides, Panel};
 use super::key;
 use super::layout::Layout;
 use super::line::EditLine;
@@ -109,8 +109,8 @@ pub(super) enum Mode {
     Write(EditLine),
     /// The list of columns, with the cursor at this one.
     Columns(usize),
-    /// The counts inside this function, from this line on.
-    Inside(SiteId, usize),
+    /// The counts inside a function.
+    Inside(Panel),
 }
 
 /// A message for the user, shown until the next key.

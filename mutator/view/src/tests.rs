@@ -5,6 +5,7 @@
 mod choosing;
 mod frames;
 mod inside;
+mod inside_paths;
 mod keys;
 mod shown;
 mod watching;

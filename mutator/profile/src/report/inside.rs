@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use unicode_width::UnicodeWidthStr;
 
+use super::loop_counts::{times_of, trips_at};
 use super::table::{LONGEST, Table};
 use super::{Report, human, more};
 use crate::display_name::{self, start_of};
@@ -147,8 +148,8 @@ impl Report<'_> {
             ];
             let percentiles = [50, 99].into_iter().filter(|_| has_trips);
             cells.extend(percentiles.map(|percent| trips_at(own, percent)));
-            let entries = self.profile.timed_entries(inside, own);
-            cells.extend(times_of(own, entries).into_iter().filter(|_| is_timed));
+            let times = times_of(self.profile, inside, own);
+            cells.extend(times.into_iter().filter(|_| is_timed));
             let title = format!("{}loop at ", "  ".repeat((*depth).min(DEEPEST)));
             (cells, title, loop_place(self.profile, inside, own))
         });
@@ -216,28 +217,6 @@ fn taken<'c>(headings: &[&str], rows: impl Iterator<Item = &'c Vec<String>>) -> 
         }
     }
     widths.iter().map(|width| 2 + width).sum()
-}
-
-/// The iterations of an entry at this percentile, as the range of the histogram: `4-7`. `-` if no
-/// trip was counted.
-fn trips_at(own: &Loop, percent: u128) -> String {
-    let all = own.trips.iter().map(|&(_, count)| u128::from(count));
-    let rank = (all.sum::<u128>() * percent).div_ceil(100).max(1);
-    let mut sum = 0;
-    let reached = own.trips.iter().find(|&&(_, count)| {
-        sum += u128::from(count);
-        sum >= rank
-    });
-    match reached {
-        None => "-".to_owned(),
-        Some(&(power, _)) => {
-            let first = 1_u128 << power.min(64);
-            match 2 * first - 1 {
-                1 => "1".to_owned(),
-                last => format!("{first}-{last}"),
-            }
-        }
-    }
 }
 
 /// The activations and the size of the graph.
@@ -333,17 +312,6 @@ fn largest(counts: &[u64], limit: usize) -> Vec<bool> {
         is_shown[index] = true;
     }
     is_shown
-}
-
-/// The time of a loop, and the mean time of an iteration. `-` if they are not known: the loop is
-/// not timed, or not all of its entries were both counted and timed.
-fn times_of(own: &Loop, timed_entries: Option<u64>) -> [String; 2] {
-    let wall = own.wall.as_ref();
-    let sum = wall.map_or("-".to_owned(), |wall| human::quantity(wall.sum, "ns"));
-    let is_whole = timed_entries == Some(own.entries) && own.iterations > 0;
-    let wall = wall.filter(|_| is_whole);
-    let each = wall.map(|wall| wall.sum as f64 / own.iterations as f64);
-    [sum, human::average(each, "ns")]
 }
 
 /// The number of rows that are not shown.

@@ -2,7 +2,7 @@
 
 use super::{Action, Mode, State};
 use crate::Key;
-use crate::inside::{Counts, HEAD};
+use crate::inside::{Counts, HEAD, List, Panel};
 use crate::key::{self, Command};
 use crate::tree::{NodeId, SiteId, Span};
 use ipath_profile::Function;
@@ -41,12 +41,16 @@ impl State {
 
     fn enter_inside(&mut self, site: SiteId) {
         self.inside_sources.clear();
-        self.mode = Mode::Inside(site, 0);
+        self.mode = Mode::Inside(Panel {
+            site,
+            list: List::default(),
+            top: 0,
+        });
     }
 
     /// Leaves the counts inside a function if there are none.
     pub(super) fn leave_empty_inside(&mut self) {
-        if let Mode::Inside(site, _) = self.mode
+        if let Mode::Inside(Panel { site, .. }) = self.mode
             && self.counts_inside(site).is_none()
         {
             self.mode = Mode::Browse;
@@ -55,8 +59,9 @@ impl State {
 
     /// Handles a key while the counts inside a function are shown. Returns the action to perform,
     /// if there is one.
-    pub(super) fn scroll_inside(&mut self, site: SiteId, top: usize, key: Key) -> Option<Action> {
+    pub(super) fn scroll_inside(&mut self, panel: Panel, key: Key) -> Option<Action> {
         let page = self.inside_page();
+        let top = panel.top;
         let top = match key::command(key) {
             Some(Command::Up) => top.saturating_sub(1),
             Some(Command::Down) => top + 1,
@@ -65,26 +70,52 @@ impl State {
             Some(Command::First) => 0,
             Some(Command::Last) => usize::MAX,
             Some(Command::Redraw) => {
-                self.mode = Mode::Inside(site, top);
+                self.mode = Mode::Inside(panel);
                 return Some(Action::Redraw);
             }
             Some(Command::Edges) => {
-                self.mode = Mode::Inside(site, top);
-                return self.toggle_edges(site);
+                self.mode = Mode::Inside(panel);
+                return self.toggle_edges(panel.site);
+            }
+            Some(Command::NextView) => {
+                self.show_other_list(panel);
+                return None;
             }
             // Any other key goes back.
             _ => return None,
         };
-        self.scroll_inside_to(site, top);
+        self.show_panel(Panel { top, ..panel });
         None
     }
 
-    /// Shows the counts inside a function from a line on, but no further than to the last page.
-    pub(super) fn scroll_inside_to(&mut self, site: SiteId, top: usize) {
-        let rows = self.counts_inside(site);
-        let rows = rows.map_or(0, |(_, counts)| counts.rows().len());
-        let last = rows.saturating_sub(self.inside_page());
-        self.mode = Mode::Inside(site, top.min(last));
+    /// Shows the counts inside a function, no further than to the last page.
+    pub(super) fn show_panel(&mut self, panel: Panel) {
+        let counts = self.counts_inside(panel.site);
+        let length = counts.map_or(0, |(_, counts)| counts.length(panel.list));
+        let last = length.saturating_sub(self.inside_page());
+        let top = panel.top.min(last);
+        self.mode = Mode::Inside(Panel { top, ..panel });
+    }
+
+    /// Shows the paths instead of the blocks, or the blocks again. A message says that no paths are
+    /// counted.
+    fn show_other_list(&mut self, panel: Panel) {
+        let list = match panel.list {
+            List::Blocks if self.has_paths(panel.site) => List::Paths,
+            List::Blocks => {
+                self.say(Err("no paths are counted: --paths counts them".to_owned()));
+                List::Blocks
+            }
+            List::Paths => List::Blocks,
+        };
+        let top = if list == panel.list { panel.top } else { 0 };
+        self.mode = Mode::Inside(Panel { list, top, ..panel });
+    }
+
+    /// True if the paths of a function are counted.
+    pub(crate) fn has_paths(&self, site: SiteId) -> bool {
+        let counts = self.counts_inside(site);
+        counts.is_some_and(|(_, counts)| counts.has_paths())
     }
 
     /// The number of lines for the counts inside a function, at least 1.
@@ -98,7 +129,7 @@ impl State {
     pub(crate) fn wanted_inside_source(&self) -> Option<Rc<str>> {
         /// More files than a function usually has code from.
         const MOST: usize = 16;
-        let Mode::Inside(site, _) = self.mode else {
+        let Mode::Inside(Panel { site, .. }) = self.mode else {
             return None;
         };
         let (_, counts) = self.counts_inside(site)?;

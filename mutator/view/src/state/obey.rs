@@ -162,13 +162,13 @@ impl State {
     /// Handles a mouse event.
     pub(super) fn point(&mut self, mouse: Mouse) {
         const A_TURN: usize = 3;
-        if let Mode::Inside(site, top) = self.mode {
-            let top = match mouse {
-                Mouse::WheelUp => top.saturating_sub(A_TURN),
-                Mouse::WheelDown => top + A_TURN,
+        if let Mode::Inside(mut panel) = self.mode {
+            panel.top = match mouse {
+                Mouse::WheelUp => panel.top.saturating_sub(A_TURN),
+                Mouse::WheelDown => panel.top + A_TURN,
                 Mouse::Press(..) => return,
             };
-            self.scroll_inside_to(site, top);
+            self.show_panel(panel);
             return;
         }
         match mouse {

@@ -96,7 +96,7 @@ impl State {
                 self.choose_columns(at, key);
                 None
             }
-            Mode::Inside(site, top) => self.scroll_inside(site, top, key),
+            Mode::Inside(panel) => self.scroll_inside(panel, key),
         }
     }
 

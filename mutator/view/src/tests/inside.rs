@@ -3,17 +3,30 @@
 use super::frames::golden;
 use super::*;
 use crate::Mouse;
-use crate::inside::InsideRow;
+use crate::inside::{InsideRow, List};
 use crate::state::{Mode, Source};
 use ipath_profile::sample::with_inside;
 
 /// `with_inside` with the order of rows that its first function comes first.
 fn counted() -> State {
-    let mut state = showing(with_inside());
+    counted_in(with_inside())
+}
+
+/// As [`counted`], of another profile.
+pub(super) fn counted_in(profile: Profile) -> State {
+    let mut state = showing(profile);
     press(&mut state, &[Key::Char('-')]);
     let work = names(&state).iter().position(|name| name == "work");
     state.go_to(work.unwrap());
     state
+}
+
+/// The list on the screen, and its first line there. `None` if no counts are shown.
+pub(super) fn is_at(state: &State) -> Option<(List, usize)> {
+    match state.mode {
+        Mode::Inside(panel) => Some((panel.list, panel.top)),
+        _ => None,
+    }
 }
 
 /// A second later, with some more executions.
@@ -93,12 +106,9 @@ fn the_counts_inside_scroll() {
         height: 10,
     });
     press(&mut state, &[Key::Char('I')]);
-    let top = |state: &State| match state.mode {
-        Mode::Inside(_, top) => Some(top),
-        _ => None,
-    };
+    let top = |state: &State| is_at(state).map(|(_, top)| top);
     let rows = state.counts_inside(match state.mode {
-        Mode::Inside(site, _) => site,
+        Mode::Inside(panel) => panel.site,
         _ => panic!("the counts are shown"),
     });
     let rows = rows.unwrap().1.rows().len();

@@ -1,0 +1,83 @@
+//! The paths inside a function, the hottest first, as in a report.
+
+use std::ops::Range;
+
+use ratatui::text::{Line, Span};
+
+use super::numbers::{NUMBER, activations, bar_width, numbers_of};
+use crate::columns;
+use crate::draw::style::{BOLD, DIM, WARN, heat};
+use crate::inside::Counts;
+use ipath_profile::report::human;
+use ipath_profile::report::places::{Places, paths_taken, shortened};
+use ipath_profile::{Inside, Profile};
+
+/// The terminal columns of a share in percent, with the gap before it.
+const SHARE: usize = 9;
+
+/// The number of paths, and of those in no count.
+pub(super) fn numbers(inside: &Inside, address: u64) -> Line<'static> {
+    let totals = inside.path_totals.unwrap_or_default();
+    let mut parts = activations(inside, address);
+    parts.push(paths_taken(inside, totals.possible));
+    let mut spans = vec![Span::raw(parts.join(", "))];
+    let in_none = [inside.unfinished(), totals.unknown, totals.uncounted];
+    let in_none = in_none.into_iter().map(u128::from).sum::<u128>();
+    if in_none > 0 {
+        spans.push(Span::styled(format!("  {in_none} in no count"), WARN));
+    }
+    Line::from(spans)
+}
+
+pub(super) fn titles(width: usize) -> Line<'static> {
+    let bar = match bar_width(width) {
+        0 => String::new(),
+        bar => format!("  {:bar$}", ""),
+    };
+    let text = format!(
+        "{:>NUMBER$}{:>NUMBER$}{:>SHARE$}{bar}  PATH",
+        "COUNT", "COUNT/S", "SHARE"
+    );
+    Line::styled(text, BOLD)
+}
+
+/// The lines of the list in a range.
+pub(super) fn rows(
+    profile: &Profile,
+    counts: &Counts<'_>,
+    range: Range<usize>,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let paths = counts.paths();
+    let bar = bar_width(width);
+    let taken = 2 * NUMBER + SHARE + if bar > 0 { bar + 2 } else { 0 } + 2;
+    // Of all paths, so that a path has the same name on each page.
+    let names = Places::of(profile, counts.inside).distinct(&paths);
+    let sum = counts.path_sum();
+    let shown = paths.iter().zip(&names).skip(range.start);
+    let rows = shown.map(|(path, name)| {
+        let share = if sum == 0 {
+            0.0
+        } else {
+            path.count as f64 / sum as f64
+        };
+        let mut spans = numbers_of(path.count, counts.path_rate(path), share).to_vec();
+        spans.push(Span::raw(format!("{:>SHARE$}", human::percent(share))));
+        if bar > 0 {
+            let text = format!("  {}", columns::bar(share, bar));
+            spans.push(Span::styled(text, heat(share)));
+        }
+        let name = shortened(name, width.saturating_sub(taken));
+        spans.push(Span::raw(format!("  {name}")));
+        Line::from(spans)
+    });
+    let none = paths.is_empty().then(|| {
+        let text = "no path has been taken to its end yet";
+        Line::styled(format!("  {text}"), DIM)
+    });
+    let remarks = counts.remarks().into_iter();
+    let remarks = remarks.map(|text| Line::styled(format!("  {text}"), WARN));
+    let below = none.into_iter().chain(remarks);
+    let below = below.skip(range.start.saturating_sub(paths.len()));
+    rows.chain(below).take(range.len()).collect()
+}
