@@ -113,3 +113,42 @@ fn loops_without_lines_have_offsets() {
     let report = report.run().expect(0).stdout;
     assert!(report.contains("loop at +0x"), "{report}");
 }
+
+/// Exports show the loops if they are asked for, and have the same calls without them.
+#[test]
+fn exports_show_loops_between_callers() {
+    let scratch = Scratch::new("loops-in-exports");
+    let file = measured(&scratch, &["-O1", "-g"]);
+    let folded = |options: &[&str]| {
+        let export = Run::ipath(["export"]).arg(&file).args(options);
+        let export = export.args(["--to", "folded", "--metric", "count", "-o", "-"]);
+        export.run().expect(0).stdout
+    };
+    let sums = |text: &str| {
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        for line in text.lines() {
+            let (stack, count) = line.rsplit_once(' ').expect("a count");
+            let names = stack
+                .split(';')
+                .filter(|name| !name.starts_with("loop at "));
+            let names: Vec<&str> = names.collect();
+            *sums.entry(names.join(";")).or_default() += count.parse::<u64>().expect("a number");
+        }
+        sums
+    };
+    let (with, without) = (folded(&["--loops"]), folded(&[]));
+    assert!(!without.contains("loop at"), "{without}");
+    let [first, last] = ["first", "last"].map(|end| line(&format!("{end} of inner")));
+    let inner = (first..=last).any(|end| {
+        let names = format!("loop at loops_on_paths.c:{first}-{end};leaf ");
+        with.contains(&names)
+    });
+    assert!(inner, "{with}");
+    assert_eq!(sums(&with), sums(&without));
+    let refused = Run::ipath(["export"]).arg(&file);
+    let refused = refused.args(["--loops", "--to", "callgrind", "-o", "-"]);
+    let refused = refused.run().expect(1);
+    let cause =
+        "ipath: export --loops: callgrind cannot show loops between the functions of a path";
+    assert!(refused.stderr.contains(cause), "{}", refused.report());
+}

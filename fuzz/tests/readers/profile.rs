@@ -5,10 +5,16 @@ use std::path::Path;
 
 use ipath_fuzz::{Target, mutate, run};
 use ipath_profile::export::{
-    Code, to_annotate, to_callgrind, to_folded, to_html, to_json, to_lcov, to_pprof,
+    Callers, Code, to_annotate, to_callgrind, to_folded, to_html, to_json, to_lcov, to_pprof,
 };
 use ipath_profile::report::{self, Options, Screen};
 use ipath_profile::{Delta, Profile};
+
+/// All that an export can show of callers.
+const CALLERS: Callers = Callers {
+    sites: true,
+    loops: true,
+};
 
 const TARGET: Target = Target {
     name: "profile",
@@ -44,12 +50,12 @@ fn profile_of_any_bytes_is_read_or_rejected() {
         let _ = to_lcov(&profile, &mut sink());
         // Negative and large sums are rejected.
         let code = Code::default();
-        let _ = to_callgrind(&profile, None, false, Some(&code), &mut sink());
-        let _ = to_pprof(&profile, None, false, Some(&code), &mut sink());
-        to_html(&profile, None, false, true, Some(&code), &mut sink()).expect("written");
+        let _ = to_callgrind(&profile, None, CALLERS, Some(&code), &mut sink());
+        let _ = to_pprof(&profile, None, CALLERS, Some(&code), &mut sink());
+        to_html(&profile, None, CALLERS, true, Some(&code), &mut sink()).expect("written");
         for metric in &profile.metrics {
             // Negative sums are rejected.
-            let _ = to_folded(&profile, &metric.name, true, &mut sink());
+            let _ = to_folded(&profile, &metric.name, CALLERS, &mut sink());
         }
         let delta = Delta::between(&profile, &profile);
         assert!(profile.functions.is_empty() || delta.function(0).is_none_or(|f| f < usize::MAX));

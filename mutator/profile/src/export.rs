@@ -35,6 +35,7 @@ pub use formats::{Asked, FORMATS, Format, OpenFile, Writes, format};
 pub use hatchet::to_hatchet;
 pub use html::to_html;
 pub use lcov::to_lcov;
+pub use model::Callers;
 pub use pprof::proto as pprof_format;
 pub use pprof::{to_pprof, to_pprof_message};
 pub use speedscope::to_speedscope;

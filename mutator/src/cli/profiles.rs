@@ -130,6 +130,9 @@ pub struct Export {
     /// Name callers as function+0xOFFSET
     #[arg(long)]
     pub sites: bool,
+    /// Show the loops around each call, between the caller and the callee
+    #[arg(long)]
+    pub loops: bool,
     /// Profile to compare with: the colors of the flame graph show the changes since
     #[arg(long, value_name = "OLD")]
     pub baseline: Option<PathBuf>,

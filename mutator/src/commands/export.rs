@@ -11,7 +11,7 @@ use crate::cli;
 use crate::failure::Failure;
 use ipath_base::destination::Folder;
 use ipath_base::hint::{Cause, Hint, hint};
-use ipath_profile::export::{Asked, ExportError, FORMATS, Format, Writes};
+use ipath_profile::export::{Asked, Callers, ExportError, FORMATS, Format, Writes};
 
 /// Converts a profile to another format.
 pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> {
@@ -20,20 +20,26 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
         output,
         metric,
         sites,
+        loops,
         baseline,
         sources,
     } = options;
     let taking = |takes: fn(&Format) -> bool| {
         let names = FORMATS.iter().filter(|f| takes(f)).map(|f| f.name);
-        hint!(
-            "use --to {}",
-            Cause(&names.collect::<Vec<_>>().join(" or "))
-        )
+        hint!("use --to {}", Cause(&names.collect::<Vec<_>>().join(", ")))
     };
     if baseline.is_some() && !to.takes_baseline {
         let cause = "only a flame graph can be compared with a baseline";
         let failure = Failure::new("export", "--baseline", cause);
         return Err(failure.hint(taking(|format| format.takes_baseline)));
+    }
+    if *loops && !to.takes_loops {
+        let cause = format!(
+            "{} cannot show loops between the functions of a path",
+            to.name
+        );
+        let failure = Failure::new("export", "--loops", cause);
+        return Err(failure.hint(taking(|format| format.takes_loops)));
     }
     if *sources && !to.takes_sources {
         let cause = "it is only for an HTML page";
@@ -51,7 +57,10 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
     let unwritten = |e| Failure::new("write", output.display(), ipath_base::error::io_text(&e));
     let asked = Asked {
         metric: metric.as_deref(),
-        sites: *sites,
+        callers: Callers {
+            sites: *sites,
+            loops: *loops,
+        },
         baseline: None,
         sources: *sources,
         code: None,

@@ -5,7 +5,7 @@ use ureq::http::Uri;
 
 use super::{Answer, Outcome, Series, otlp, parca, pyroscope};
 use ipath_profile::Profile;
-use ipath_profile::export::{ExportError, to_pprof, to_pprof_message};
+use ipath_profile::export::{Callers, ExportError, to_pprof, to_pprof_message};
 
 /// The kinds of servers that profiles are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -93,7 +93,7 @@ impl Server {
     ) -> Result<Request, ExportError> {
         let pprof = || {
             let mut pprof = Vec::new();
-            to_pprof(profile, metric, false, None, &mut pprof)?;
+            to_pprof(profile, metric, Callers::default(), None, &mut pprof)?;
             Ok::<_, ExportError>(pprof)
         };
         let (query, media_type, body) = match self.kind {

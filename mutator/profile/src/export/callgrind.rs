@@ -5,7 +5,7 @@ mod executed;
 
 use super::ExportError;
 use super::code::Code;
-use super::model::{Line, Model, Name, Naming, all_widths, metrics};
+use super::model::{Callers, Line, Model, Name, Naming, all_widths, metrics};
 use crate::profile::{Metric, Profile, printable};
 use executed::Executed;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -29,7 +29,7 @@ struct Costs {
 
 /// Writes the cost of each function and of each call, by line, in `metric` or in all metrics. A
 /// call site counts the calls of probed functions that passed through it, because the number of its
-/// own calls is not known. With `sites`, each caller is `function+0xOFFSET`.
+/// own calls is not known.
 ///
 /// With `code` and without `metric`, there is an event for the executions of source lines in
 /// functions whose control flow was counted.
@@ -40,13 +40,18 @@ struct Costs {
 pub fn to_callgrind(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     code: Option<&Code>,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
     let weights = all_widths(profile, &asked)?;
-    let mut model = Model::of(profile, Naming::by_line(sites));
+    // A loop is no function, and its lines are those of its function.
+    let callers = Callers {
+        loops: false,
+        ..callers
+    };
+    let mut model = Model::of(profile, Naming::by_line(callers));
     let executed = match code.filter(|_| metric.is_none() && !profile.inside.is_empty()) {
         Some(code) => Some(Executed::of(&mut model, code)?),
         None => None,

@@ -1,24 +1,24 @@
 //! Comma-separated values (RFC 4180): one line for each path, with all of its numbers.
 
 use super::ExportError;
-use super::model::{Model, Naming, is_partly, metrics};
+use super::model::{Callers, Model, Naming, is_partly, metrics};
 use crate::profile::{COUNT, Profile, printable};
 use std::borrow::Cow;
 use std::io::Write;
 
 /// Writes a heading and one line for each path, with the values of `metric` or of all metrics.
-/// Unknown values are empty fields. With `sites`, each caller is `function+0xOFFSET`.
+/// Unknown values are empty fields.
 ///
 /// # Errors
 /// The profile does not have the metric, or `out` fails.
 pub fn to_csv(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
-    let model = Model::of(profile, Naming::by_line(sites));
+    let model = Model::of(profile, Naming::by_line(callers));
     out.write_all(b"function,linkage,module,build_id,path,thread,complete,count,unwound,open,tail,wholly_measured,process")?;
     let asked: Vec<&str> = asked
         .iter()

@@ -1,7 +1,7 @@
 //! The processed profile format of the Firefox Profiler, by the crate `fxprof-processed-profile`.
 
 use super::ExportError;
-use super::model::{Model, Naming, widths};
+use super::model::{Callers, Model, Naming, widths};
 use crate::profile::{Metric, Profile, printable, program};
 use fxprof_processed_profile as fx;
 use fxprof_processed_profile::{CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Timestamp};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Writes each path as one sample, weighted by its exclusive cost. Times are in milliseconds. The
 /// samples of a thread follow each other in the order of the profile, because the times of the
-/// calls are not known. With `sites`, each caller is `function+0xOFFSET`.
+/// calls are not known.
 ///
 /// # Errors
 /// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
@@ -20,12 +20,12 @@ use std::time::Duration;
 pub fn to_firefox(
     profile: &Profile,
     metric: &str,
-    sites: bool,
+    callers: Callers,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let kind = profile.metric(metric)?;
     let widths = widths(profile, metric)?;
-    let model = Model::of(profile, Naming::by_line(sites));
+    let model = Model::of(profile, Naming::by_line(callers));
     let name = printable(&program(&profile.target.exe, &profile.target.args).0).into_owned();
     let started = Duration::from_nanos(profile.session.started_unix_ns);
     let mut made = fx::Profile::new(

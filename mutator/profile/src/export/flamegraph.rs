@@ -6,7 +6,7 @@
 //! that fitting changes one width.
 
 use super::ExportError;
-use super::model::{Model, Naming, widths};
+use super::model::{Callers, Model, Naming, widths};
 use super::shade::Shades;
 use super::tree::Tree;
 use crate::diff::{Comparison, Diff};
@@ -49,7 +49,7 @@ const UNMEASURED: usize = 4;
 
 /// Writes a flame graph by one metric. The widths come from `profile`. With `baseline`, colors
 /// show the change of the cost per call, path by path, as tested by `ipath diff`. Totals are not
-/// compared, because runs differ in length. With `sites`, each caller is `function+0xOFFSET`.
+/// compared, because runs differ in length.
 ///
 /// # Errors
 /// One of the profiles does not have the metric, the metric is negative on some path or exceeds 64
@@ -58,10 +58,10 @@ pub fn to_flamegraph(
     profile: &Profile,
     baseline: Option<&Profile>,
     metric: &str,
-    sites: bool,
+    callers: Callers,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
-    let naming = Naming::by_line(sites);
+    let naming = Naming::by_line(callers);
     let kind = profile.metric(metric)?;
     let model = Model::of(profile, naming);
     let mut tree = Tree::new(KINDS);

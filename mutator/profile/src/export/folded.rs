@@ -1,13 +1,13 @@
 //! Folded stacks, the input of flame graph tools: `root;…;caller;function VALUE`.
 
 use super::ExportError;
-use super::model::{Model, Naming, widths};
+use super::model::{Callers, Model, Naming, widths};
 use crate::profile::Profile;
 use std::io::Write;
 
 /// Writes one line for each path. The value of a timer excludes nested probed functions, which have
-/// lines of their own, so that the widths of a flame graph add up. With `sites`, each caller is
-/// `function+0xOFFSET`; without, the call sites of a function look alike.
+/// lines of their own, so that the widths of a flame graph add up. Without
+/// [`Callers::sites`], the call sites of a function look alike.
 ///
 /// # Errors
 /// The profile does not have `metric`, the metric is negative on some path or exceeds 64 bits, or
@@ -15,13 +15,13 @@ use std::io::Write;
 pub fn to_folded(
     profile: &Profile,
     metric: &str,
-    sites: bool,
+    callers: Callers,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     profile.metric(metric)?;
     let widths = widths(profile, metric)?;
     let naming = Naming {
-        sites,
+        callers,
         inlined: false,
     };
     let model = Model::of(profile, naming);

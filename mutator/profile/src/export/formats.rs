@@ -16,7 +16,7 @@ use super::lcov::to_lcov;
 use super::pprof::to_pprof;
 use super::speedscope::to_speedscope;
 use super::tau::to_tau;
-use super::{ExportError, to_json};
+use super::{Callers, ExportError, to_json};
 use crate::profile::{COUNT, Profile};
 
 /// A file format for profiles.
@@ -27,6 +27,8 @@ pub struct Format {
     pub about: &'static str,
     /// True if the format can show the changes since another profile.
     pub takes_baseline: bool,
+    /// True if the format can show the loops around calls as callers.
+    pub takes_loops: bool,
     /// True if the format can contain source lines.
     pub takes_sources: bool,
     /// True if the format can contain instructions.
@@ -58,8 +60,8 @@ pub struct Asked<'a> {
     /// The metric. `None` selects all metrics if the format has room for several, else the first
     /// metric that is not `count`.
     pub metric: Option<&'a str>,
-    /// True to name callers as `function+0xOFFSET`.
-    pub sites: bool,
+    /// The callers. Loops are only for formats that take them.
+    pub callers: Callers,
     /// The profile to compare with, if the format supports it.
     pub baseline: Option<&'a Profile>,
     /// True to include source lines, if the format supports it.
@@ -87,34 +89,47 @@ const fn file(
         name,
         about,
         takes_baseline: false,
+        takes_loops: false,
         takes_sources: false,
         takes_code: false,
         writes: Writes::File(write),
     }
 }
 
+/// A format of one file with the names of callers.
+const fn stacks(
+    name: &'static str,
+    about: &'static str,
+    write: fn(&Profile, &Asked<'_>, &mut Vec<u8>) -> Result<(), ExportError>,
+) -> Format {
+    Format {
+        takes_loops: true,
+        ..file(name, about, write)
+    }
+}
+
 /// The formats, in the order in which they are shown to users.
 pub static FORMATS: [Format; 13] = [
-    file(
+    stacks(
         "folded",
         "One line a path: root;…;caller;function VALUE",
-        |p, asked, out| to_folded(p, asked.one(p), asked.sites, out),
+        |p, asked, out| to_folded(p, asked.one(p), asked.callers, out),
     ),
     Format {
         takes_baseline: true,
-        ..file("flamegraph", "A flame graph, SVG", |p, asked, out| {
-            to_flamegraph(p, asked.baseline, asked.one(p), asked.sites, out)
+        ..stacks("flamegraph", "A flame graph, SVG", |p, asked, out| {
+            to_flamegraph(p, asked.baseline, asked.one(p), asked.callers, out)
         })
     },
-    file("speedscope", "For speedscope.app", |p, asked, out| {
-        to_speedscope(p, asked.metric, asked.sites, out)
+    stacks("speedscope", "For speedscope.app", |p, asked, out| {
+        to_speedscope(p, asked.metric, asked.callers, out)
     }),
     Format {
         takes_code: true,
-        ..file(
+        ..stacks(
             "pprof",
             "For go tool pprof and other readers of its gzip-compressed protobuf",
-            |p, asked, out| to_pprof(p, asked.metric, asked.sites, asked.code, out),
+            |p, asked, out| to_pprof(p, asked.metric, asked.callers, asked.code, out),
         )
     },
     Format {
@@ -122,37 +137,47 @@ pub static FORMATS: [Format; 13] = [
         ..file(
             "callgrind",
             "For callgrind_annotate and KCachegrind",
-            |p, asked, out| to_callgrind(p, asked.metric, asked.sites, asked.code, out),
+            |p, asked, out| to_callgrind(p, asked.metric, asked.callers, asked.code, out),
         )
     },
-    file("firefox", "For profiler.firefox.com", |p, asked, out| {
-        to_firefox(p, asked.one(p), asked.sites, out)
+    stacks("firefox", "For profiler.firefox.com", |p, asked, out| {
+        to_firefox(p, asked.one(p), asked.callers, out)
     }),
-    file(
+    stacks(
         "csv",
         "One line for each path with all its figures",
-        |p, asked, out| to_csv(p, asked.metric, asked.sites, out),
+        |p, asked, out| to_csv(p, asked.metric, asked.callers, out),
     ),
-    file(
+    stacks(
         "hatchet",
         "For Hatchet's GraphFrame.from_literal, JSON",
-        |p, asked, out| to_hatchet(p, asked.metric, asked.sites, out),
+        |p, asked, out| to_hatchet(p, asked.metric, asked.callers, out),
     ),
     Format {
         name: "tau",
         about: "A folder of profile.N.C.T, for ParaProf, PerfExplorer and Hatchet",
         takes_baseline: false,
+        takes_loops: true,
         takes_sources: false,
         takes_code: false,
-        writes: Writes::Folder(|p, asked, open| to_tau(p, asked.metric, asked.sites, open)),
+        writes: Writes::Folder(|p, asked, open| to_tau(p, asked.metric, asked.callers, open)),
     },
     Format {
         takes_sources: true,
         takes_code: true,
-        ..file(
+        ..stacks(
             "html",
             "A page for a browser: flame graph, tables, histograms; one file that needs no network",
-            |p, asked, out| to_html(p, asked.metric, asked.sites, asked.sources, asked.code, out),
+            |p, asked, out| {
+                to_html(
+                    p,
+                    asked.metric,
+                    asked.callers,
+                    asked.sources,
+                    asked.code,
+                    out,
+                )
+            },
         )
     },
     Format {
@@ -168,7 +193,8 @@ pub static FORMATS: [Format; 13] = [
         "For genhtml and other readers of coverage: counts of source lines and branches",
         |p, _, out| to_lcov(p, out),
     ),
-    file("json", "The profile itself", |p, _, out| to_json(p, out)),
+    // The profile always has the loops.
+    stacks("json", "The profile itself", |p, _, out| to_json(p, out)),
 ];
 
 /// The format with this name. `None` if there is none.

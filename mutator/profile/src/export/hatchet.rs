@@ -1,25 +1,25 @@
 //! A list of trees as JSON, the input of `hatchet.GraphFrame.from_literal` in LLNL's Hatchet.
 
 use super::ExportError;
-use super::model::{Model, Naming, metrics, weight};
+use super::model::{Callers, Model, Naming, metrics, weight};
 use super::tree::Tree;
 use crate::profile::Profile;
 use serde_json::json;
 use std::io::Write;
 
 /// Writes a tree of names. For `metric`, or for each metric, a node has its exclusive cost, and its
-/// inclusive cost as `METRIC (inc)`. With `sites`, each caller is `function+0xOFFSET`.
+/// inclusive cost as `METRIC (inc)`.
 ///
 /// # Errors
 /// The profile does not have the metric, or `out` fails.
 pub fn to_hatchet(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
-    let model = Model::of(profile, Naming::by_line(sites));
+    let model = Model::of(profile, Naming::by_line(callers));
     let tree = Tree::of(&model, profile.paths.iter(), asked.len(), |path, kind| {
         weight(path, &asked[kind].name)
     });
@@ -34,9 +34,14 @@ pub fn to_hatchet(
             let mut out = out.borrow_mut();
             let separator = if is_first { "" } else { "," };
             let name = json!(model.names[node.name]);
+            let kind = if model.is_loop(node.name) {
+                "loop"
+            } else {
+                "function"
+            };
             write!(
                 out,
-                "{separator}{{\"frame\":{{\"name\":{name},\"type\":\"function\"}},\"metrics\":{{"
+                "{separator}{{\"frame\":{{\"name\":{name},\"type\":\"{kind}\"}},\"metrics\":{{"
             )?;
             for (kind, (own, all)) in keys.iter().enumerate() {
                 let separator = if kind == 0 { "" } else { "," };

@@ -7,7 +7,7 @@ use patcher::function::also_called;
 
 use super::ExportError;
 use super::code::Code;
-use super::model::{Line, Model, Naming, is_partly, metrics, weight};
+use super::model::{Callers, Line, Model, Naming, is_partly, metrics, weight};
 use super::notes::notes;
 use super::shade::{Shades, hue};
 use crate::profile::{
@@ -24,23 +24,23 @@ const PAGE: &str = include_str!("html/page.html");
 /// The placeholder for the profile in the page.
 const DATA: &str = "@DATA@";
 
-/// Writes the page, with `metric` or all metrics. With `sites`, each caller is `function+0xOFFSET`.
-/// With `sources`, the page contains the lines around each call, from those source files that are
-/// on this machine. With `code`, it lists the functions whose control flow was counted.
+/// Writes the page, with `metric` or all metrics. With `sources`, it contains the lines around each
+/// call, from those source files that are on this machine. With `code`, it lists the functions
+/// whose control flow was counted.
 ///
 /// # Errors
 /// The profile does not have the metric, or `out` fails.
 pub fn to_html(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     sources: bool,
     code: Option<&Code>,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let mut asked = metrics(profile, metric)?;
     asked.retain(|metric| metric.name != COUNT);
-    let model = Model::of(profile, Naming::by_line(sites));
+    let model = Model::of(profile, Naming::by_line(callers));
     let mut files = Files::default();
     let frame = |lines: &Vec<Line<'_>>| {
         let line = |line: &Line<'_>| {

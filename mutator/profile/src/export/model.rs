@@ -3,9 +3,9 @@
 
 use super::ExportError;
 use crate::profile::{
-    COUNT, Frame, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
+    COUNT, Frame, FrameLoop, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Suffix of a function's name on a path with tail calls, which are timed only up to the tail call.
 const TAIL: &str = " [tail calls]";
@@ -15,7 +15,8 @@ const PARTLY: &str = " [partly measured]";
 /// An index into [`Model::names`].
 pub(super) type Name = usize;
 
-/// A function at a call site. A frame with inlined functions has several lines.
+/// A function at a call site, or a loop around the call. A frame with inlined functions or loops
+/// has several lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'p> {
     /// The displayed name.
@@ -28,20 +29,28 @@ pub(super) struct Line<'p> {
     pub(super) line: Option<u32>,
 }
 
+/// The callers in an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Callers {
+    /// True to name callers `function+0xOFFSET`.
+    pub sites: bool,
+    /// True to show the loops around a call between its function and the callee.
+    pub loops: bool,
+}
+
 /// The way in which call sites are named.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Naming {
-    /// True to name callers `function+0xOFFSET`.
-    pub(super) sites: bool,
+    pub(super) callers: Callers,
     /// True to give functions inlined around a call lines of their own.
     pub(super) inlined: bool,
 }
 
 impl Naming {
     /// Naming with inlined functions, for formats in which a line is a function.
-    pub(super) fn by_line(sites: bool) -> Self {
+    pub(super) fn by_line(callers: Callers) -> Self {
         Self {
-            sites,
+            callers,
             inlined: true,
         }
     }
@@ -58,6 +67,8 @@ pub(super) struct Model<'p> {
     pub(super) modules: Vec<Option<usize>>,
     /// The lines of each frame of the profile, outermost first.
     pub(super) frames: Vec<Vec<Line<'p>>>,
+    /// The names of loops.
+    loops: HashSet<Name>,
     /// The index in `names` for each name.
     by_name: HashMap<String, Name>,
 }
@@ -70,6 +81,7 @@ impl<'p> Model<'p> {
             names: Vec::new(),
             modules: Vec::new(),
             frames: Vec::with_capacity(profile.frames.len()),
+            loops: HashSet::new(),
             by_name: HashMap::new(),
         };
         model.intern(UNKNOWN_CALLERS.to_owned(), None);
@@ -101,7 +113,7 @@ impl<'p> Model<'p> {
 
     fn lines(&mut self, frame: &'p Frame, naming: Naming) -> Vec<Line<'p>> {
         let mut name = self.profile.frame_name(frame);
-        if let (true, Some(offset)) = (naming.sites, frame.offset) {
+        if let (true, Some(offset)) = (naming.callers.sites, frame.offset) {
             name = format!("{name}+{offset:#x}");
         }
         let mut lines = vec![Line {
@@ -110,9 +122,11 @@ impl<'p> Model<'p> {
             file: frame.file.as_deref(),
             line: frame.line,
         }];
-        if naming.inlined {
-            let labels = self.profile.labels(frame);
-            for (inline, label) in frame.inlined.iter().zip(labels).rev() {
+        self.push_loops(frame, 0, naming, &mut lines);
+        let labels = self.profile.labels(frame);
+        let inlined = frame.inlined.iter().zip(labels).rev();
+        for (depth, (inline, label)) in (1..).zip(inlined) {
+            if naming.inlined {
                 lines.push(Line {
                     name: self.intern(label.name, frame.module),
                     linkage: inline.function.as_deref(),
@@ -120,8 +134,36 @@ impl<'p> Model<'p> {
                     line: inline.line,
                 });
             }
+            self.push_loops(frame, depth, naming, &mut lines);
         }
         lines
+    }
+
+    /// Adds the loops around a call in the function that is inlined `depth` times, the outermost
+    /// first, if they are shown.
+    fn push_loops(
+        &mut self,
+        frame: &'p Frame,
+        depth: usize,
+        naming: Naming,
+        lines: &mut Vec<Line<'p>>,
+    ) {
+        let loops: Vec<&FrameLoop> = frame.loops_at(depth).collect();
+        for of in loops.into_iter().rev().filter(|_| naming.callers.loops) {
+            let name = self.intern(self.profile.loop_name(frame, of), frame.module);
+            self.loops.insert(name);
+            lines.push(Line {
+                name,
+                linkage: None,
+                file: of.file.as_deref(),
+                line: of.line,
+            });
+        }
+    }
+
+    /// True if the name is that of a loop.
+    pub(super) fn is_loop(&self, name: Name) -> bool {
+        self.loops.contains(&name)
     }
 
     /// The name of the function at the end of a path of the model's profile, with suffixes for

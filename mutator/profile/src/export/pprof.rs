@@ -10,7 +10,7 @@ mod tables;
 
 use super::ExportError;
 use super::code::Code;
-use super::model::{Model, Naming, is_partly, metrics, weight};
+use super::model::{Callers, Model, Naming, is_partly, metrics, weight};
 use super::notes::notes;
 use crate::profile::{Block, COUNT, Metric, PathEntry, Profile, printable};
 use flate2::{Compression, write::GzEncoder};
@@ -21,7 +21,7 @@ use tables::{Functions, Strings, base};
 
 /// Writes one sample for each path, with the requested metric or all metrics as its values. Labels
 /// mark incomplete data: `path=incomplete`, `measured=partly`, and the numbers `unwound`, `open`
-/// and `tail`. With `sites`, each caller is `function+0xOFFSET`.
+/// and `tail`.
 ///
 /// With `code` and without `metric`, there is a sample type for the executions of source lines in
 /// functions whose control flow was counted, and a sample for each of these lines.
@@ -31,18 +31,18 @@ use tables::{Functions, Strings, base};
 pub fn to_pprof(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     code: Option<&Code>,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
-    let bytes = message(profile, metric, sites, code)?.encode_to_vec();
+    let bytes = message(profile, metric, callers, code)?.encode_to_vec();
     let mut zipped = GzEncoder::new(out, Compression::fast());
     zipped.write_all(&bytes)?;
     zipped.finish()?;
     Ok(())
 }
 
-/// The message that [`to_pprof`] compresses and writes if `sites` is false, without `code`.
+/// The message that [`to_pprof`] compresses and writes with default callers, without `code`.
 ///
 /// # Errors
 /// The profile does not have the metric, or a number needs more than 64 bits.
@@ -50,17 +50,17 @@ pub fn to_pprof_message(
     profile: &Profile,
     metric: Option<&str>,
 ) -> Result<proto::Profile, ExportError> {
-    message(profile, metric, false, None)
+    message(profile, metric, Callers::default(), None)
 }
 
 fn message(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     code: Option<&Code>,
 ) -> Result<proto::Profile, ExportError> {
     let asked = metrics(profile, metric)?;
-    let model = Model::of(profile, Naming::by_line(sites));
+    let model = Model::of(profile, Naming::by_line(callers));
     let code = code.filter(|_| metric.is_none() && !profile.inside.is_empty());
     Ok(Made::of(&model, &asked, code)?.0)
 }

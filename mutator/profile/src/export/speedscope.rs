@@ -5,7 +5,7 @@
 //! the order of the view `Left Heavy`, which makes both views look the same.
 
 use super::ExportError;
-use super::model::{Model, Name, Naming, all_widths, metrics};
+use super::model::{Callers, Model, Name, Naming, all_widths, metrics};
 use super::tree::Tree;
 use crate::profile::{Metric, Profile, printable, program};
 use serde_json::json;
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// Writes each path as one sample, weighted by its exclusive cost, in one profile for `metric`, or
-/// one for each metric. With `sites`, each caller is `function+0xOFFSET`.
+/// one for each metric.
 ///
 /// # Errors
 /// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
@@ -21,12 +21,12 @@ use std::io::{self, Write};
 pub fn to_speedscope(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
     let widths = all_widths(profile, &asked)?;
-    let model = Model::of(profile, Naming::by_line(sites));
+    let model = Model::of(profile, Naming::by_line(callers));
     let mut files: HashMap<usize, &str> = HashMap::new();
     for line in model.frames.iter().flatten() {
         line.file.map(|file| files.entry(line.name).or_insert(file));

@@ -3,7 +3,7 @@
 //! `hatchet/readers/tau_reader.py`).
 
 use super::ExportError;
-use super::model::{Model, Name, Naming, metrics, widths};
+use super::model::{Callers, Model, Name, Naming, metrics, widths};
 use super::tree::{Node, Tree};
 use crate::profile::{COUNT, Profile};
 use std::collections::BTreeMap;
@@ -25,7 +25,6 @@ struct Row {
 /// Writes a file for each process and thread, or a single one if these are not kept apart. With
 /// several metrics, there is a folder `MULTI__METRIC` for each. `open` creates a file with the
 /// given name. Without `metric`, writes all metrics except `count`, which is part of every file.
-/// With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
 /// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
@@ -33,14 +32,14 @@ struct Row {
 pub fn to_tau<W: Write>(
     profile: &Profile,
     metric: Option<&str>,
-    sites: bool,
+    callers: Callers,
     mut open: impl FnMut(&str) -> io::Result<W>,
 ) -> Result<(), ExportError> {
     let mut asked = metrics(profile, metric)?;
     if asked.len() > 1 {
         asked.retain(|metric| metric.name != COUNT);
     }
-    let mut model = Model::of(profile, Naming::by_line(sites));
+    let mut model = Model::of(profile, Naming::by_line(callers));
     for name in &mut model.names {
         // The separator between names, and the terminator of names.
         *name = name.replace("=>", "->").replace('"', "'");

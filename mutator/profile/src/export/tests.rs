@@ -1,13 +1,18 @@
 //! Exports of the sample profile, as other tools read them.
 
 mod executed;
+mod loops;
 
 use super::*;
 use crate::sample::{sample, with_inside};
 
 fn folded(profile: &Profile, metric: &str, sites: bool) -> String {
+    let callers = Callers {
+        sites,
+        ..Callers::default()
+    };
     let mut out = Vec::new();
-    to_folded(profile, metric, sites, &mut out).unwrap();
+    to_folded(profile, metric, callers, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -35,15 +40,23 @@ fn callers_beyond_the_limit_of_paths_have_their_reason() {
     type Export = fn(&Profile, &mut Vec<u8>) -> Result<(), ExportError>;
     let exports: [(&str, Export); 6] = [
         ("flamegraph", |p, out| {
-            to_flamegraph(p, None, "count", false, out)
+            to_flamegraph(p, None, "count", Callers::default(), out)
         }),
-        ("speedscope", |p, out| to_speedscope(p, None, false, out)),
+        ("speedscope", |p, out| {
+            to_speedscope(p, None, Callers::default(), out)
+        }),
         ("callgrind", |p, out| {
-            to_callgrind(p, None, false, None, out)
+            to_callgrind(p, None, Callers::default(), None, out)
         }),
-        ("firefox", |p, out| to_firefox(p, "count", false, out)),
-        ("hatchet", |p, out| to_hatchet(p, None, false, out)),
-        ("html", |p, out| to_html(p, None, false, false, None, out)),
+        ("firefox", |p, out| {
+            to_firefox(p, "count", Callers::default(), out)
+        }),
+        ("hatchet", |p, out| {
+            to_hatchet(p, None, Callers::default(), out)
+        }),
+        ("html", |p, out| {
+            to_html(p, None, Callers::default(), false, None, out)
+        }),
     ];
     for (format, export) in exports {
         let text = |profile: &Profile| {
@@ -101,14 +114,14 @@ fn values_below_0_have_no_width() {
     wall.exclusive = Some(-1);
     work.insert("wall", wall);
     let mut out = Vec::new();
-    let error = to_folded(&profile, "wall", false, &mut out).unwrap_err();
+    let error = to_folded(&profile, "wall", Callers::default(), &mut out).unwrap_err();
     let cause = "`wall` is negative on some paths, but widths cannot be negative";
     assert_eq!((error.to_string().as_str(), out.len()), (cause, 0));
 }
 
 #[test]
 fn a_metric_that_was_not_measured_is_named() {
-    let error = to_folded(&sample(), "cpu", false, &mut Vec::new()).unwrap_err();
+    let error = to_folded(&sample(), "cpu", Callers::default(), &mut Vec::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the profile has no metric `cpu`, only count, wall"

@@ -63,11 +63,21 @@ impl Profile {
 
     /// The loops around a call in the function that is inlined `depth` times, innermost first.
     fn loops(frame: &Frame, depth: usize) -> Vec<String> {
-        // The call may be in fewer copies than the start of its block.
-        let depth_of = |of: &FrameLoop| of.inlined.min(frame.inlined.len());
-        let own = frame.loops.iter().filter(|of| depth_of(of) == depth);
+        let own = frame.loops_at(depth);
         own.map(|of| format!("loop at {}", place_of(frame, of)))
             .collect()
+    }
+
+    /// The name of a loop around the call of `frame`: `loop at solve.c:12-20`. If its lines are not
+    /// known, it contains the name of the function (`loop at solve+0x1f`) or the module.
+    pub(crate) fn loop_name(&self, frame: &Frame, of: &FrameLoop) -> String {
+        let place = place_of(frame, of);
+        let around = match place.as_bytes() {
+            [b'+', ..] => self.frame_name(frame),
+            [b'0', ..] => format!("{}+", self.module_name(frame.module)),
+            _ => String::new(),
+        };
+        format!("loop at {around}{place}")
     }
 
     /// The demangled function of `frame`. `module+0xSTART` if it has no name, or `module+0xADDRESS`
@@ -148,6 +158,16 @@ impl Profile {
         };
         let own = of(&|m| is_same(m) && m.base == module.base);
         !own.is_disjoint(&of(&is_other))
+    }
+}
+
+impl Frame {
+    /// The loops around a call in the function that is inlined `depth` times, innermost first.
+    pub(crate) fn loops_at(&self, depth: usize) -> impl Iterator<Item = &FrameLoop> {
+        // The call may be in fewer copies than the start of its block.
+        let depth_of = |of: &FrameLoop| of.inlined.min(self.inlined.len());
+        let all = self.loops.iter();
+        all.filter(move |of| depth_of(of) == depth)
     }
 }
 

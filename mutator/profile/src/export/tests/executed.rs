@@ -7,7 +7,7 @@ use std::path::Path;
 
 fn callgrind(profile: &Profile, metric: Option<&str>, code: Option<&Code>) -> String {
     let mut out = Vec::new();
-    to_callgrind(profile, metric, false, code, &mut out).unwrap();
+    to_callgrind(profile, metric, Callers::default(), code, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -43,10 +43,10 @@ fn sums_of_executions_that_do_not_fit_are_refused() {
         block.count = u64::MAX / 2;
     }
     let code = Some(&Code::default());
-    let error = to_callgrind(&profile, None, false, code, &mut Vec::new());
+    let error = to_callgrind(&profile, None, Callers::default(), code, &mut Vec::new());
     assert!(matches!(error, Err(ExportError::TooLarge(event)) if event == "executed"));
     profile.inside[0].blocks[0].count = u64::MAX;
-    let error = to_pprof(&profile, None, false, code, &mut Vec::new());
+    let error = to_pprof(&profile, None, Callers::default(), code, &mut Vec::new());
     assert!(matches!(error, Err(ExportError::TooLarge(event)) if event == "executed"));
 }
 
@@ -56,7 +56,7 @@ fn sums_of_executions_that_do_not_fit_are_refused() {
 fn pprof_has_the_executions_of_lines_as_a_sample_type() {
     let message = |profile: &Profile, code: Option<&Code>| {
         let mut zipped = Vec::new();
-        to_pprof(profile, None, false, code, &mut zipped).unwrap();
+        to_pprof(profile, None, Callers::default(), code, &mut zipped).unwrap();
         let mut bytes = Vec::new();
         let mut reader = flate2::read::GzDecoder::new(&zipped[..]);
         std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
@@ -123,7 +123,7 @@ fn functions_without_calls_have_their_lines() {
 fn html_has_the_rows_of_counted_functions() {
     let page = |profile: &Profile, code: Option<&Code>| {
         let mut out = Vec::new();
-        to_html(profile, None, false, false, code, &mut out).unwrap();
+        to_html(profile, None, Callers::default(), false, code, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let data = text.split_once("id=\"data\">").unwrap().1;
         let data = data.split_once("</script>").unwrap().0;
