@@ -27,7 +27,7 @@ pub use slips::slip;
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use patcher::select::Spot;
+use patcher::select::{PatternError, Spot};
 
 /// Measures the cost of functions, split by the call path that reached them: live and exact, in a
 /// running program.
@@ -60,10 +60,12 @@ impl Cli {
                 let parts = given.iter().flat_map(|text| parse::patterns(text));
                 *given = parts.collect();
             }
-            let (loops, functions) = std::mem::take(&mut patterns.func)
-                .into_iter()
-                .partition(|text| Spot::parse_timed(text).is_some());
-            (patterns.func, patterns.timed) = (functions, loops);
+            for text in std::mem::take(&mut patterns.func) {
+                match Spot::parse_timed(&text) {
+                    Some(spot) => patterns.timed.push(spot.map_err(|error| (text, error))),
+                    None => patterns.func.push(text),
+                }
+            }
         }
         if let Command::Attach { of, job, .. } = &self.command
             && of.subject().is_none()
@@ -431,9 +433,9 @@ pub struct Patterns {
     /// or FUNC:loopN or FUNC:loops to time loops by themselves; several with commas
     #[arg(short, long = "func", value_name = "PATTERN")]
     pub func: Vec<String>,
-    /// Loops among the given functions: FUNC:loopN and FUNC:loops.
+    /// Loops among the given functions: FUNC:loopN and FUNC:loops, or the texts that are invalid.
     #[arg(skip)]
-    pub timed: Vec<String>,
+    pub timed: Vec<Result<Spot, (String, PatternError)>>,
     /// Instructions whose executions are counted: FUNC+0xOFFSET, FUNC:blockN, FUNC:loopN,
     /// module+0xOFFSET, 0xADDR or FILE:LINE
     #[arg(long, value_name = "PLACE")]
@@ -461,9 +463,8 @@ pub struct Patterns {
 impl Patterns {
     /// True if instructions, edges or paths are counted, or loops are timed.
     pub fn has_places(&self) -> bool {
-        [&self.timed, &self.at, &self.edges, &self.loops, &self.paths]
-            .into_iter()
-            .any(|given| !given.is_empty())
+        let places = [&self.at, &self.edges, &self.loops, &self.paths];
+        !self.timed.is_empty() || places.into_iter().any(|given| !given.is_empty())
     }
 }
 

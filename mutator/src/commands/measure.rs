@@ -34,10 +34,9 @@ pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, F
         let subject = || format!("{option} '{given}'");
         Spot::parse(text).map_err(|e| Failure::new(operation, subject(), e).usage())
     };
-    let timed = patterns.timed.iter().filter_map(|text| {
-        let spot = Spot::parse_timed(text)?;
-        let failed = |e| Failure::new(operation, format!("-f '{text}'"), e).usage();
-        Some(spot.map_err(failed))
+    let timed = patterns.timed.iter().map(|spot| match spot {
+        Ok(spot) => Ok(spot.clone()),
+        Err((text, e)) => Err(Failure::new(operation, format!("-f '{text}'"), e).usage()),
     });
     let places = patterns.at.iter().map(|text| parse("--at", text, text));
     let wholes = [
