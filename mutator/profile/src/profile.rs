@@ -34,7 +34,7 @@ mod unseen;
 
 pub use changed::Changed;
 pub use check::Inconsistent;
-pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
+pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers, WALL};
 pub use delta::Delta;
 pub use distribution::{Bucket, Distribution, Gathered};
 pub use exactness::{CONTRADICTED, Exactness, Verdict};

@@ -2,7 +2,7 @@
 
 mod flow;
 
-use super::counts::{closed, is_argument};
+use super::counts::{WALL, closed, is_argument};
 use super::unmeasured::Ends;
 use super::{
     COUNT, Counts, FunctionTotals, Metric, PathEntry, Profile, RETURN, SCHEMA, SearchResult,
@@ -363,8 +363,7 @@ fn check_values(
     };
     // Calls before the metric was added have no value, nor do calls of functions that do not
     // measure it. The kernel may not give a value.
-    let is_from_kernel =
-        metric.name != "wall" && metric.name != RETURN && !is_argument(&metric.name);
+    let is_from_kernel = metric.name != WALL && metric.name != RETURN && !is_argument(&metric.name);
     let least = if metric.since_ns.is_some() || !is_of_all || is_from_kernel {
         0
     } else {

@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// The name of the metric that every profile has.
 pub const COUNT: &str = "count";
 
+/// The name of the metric of elapsed time.
+pub const WALL: &str = "wall";
+
 /// The number of calls and their cost: `{"count": 10, "wall": {…}, …}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

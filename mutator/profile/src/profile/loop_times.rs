@@ -1,6 +1,6 @@
 //! The times of loops inside functions.
 
-use super::counts::closed;
+use super::counts::{WALL, closed};
 use super::{Function, Inside, Loop, Profile};
 
 impl Profile {
@@ -11,7 +11,7 @@ impl Profile {
         for graph in &mut graphs {
             let wall = |own: &Loop| {
                 let row = self.row_of_loop(graph, own)?;
-                let wall = row.totals.counts.timers.get("wall")?;
+                let wall = row.totals.counts.timers.get(WALL)?;
                 (closed_of(row) > 0).then(|| Box::new(wall.clone()))
             };
             let all: Vec<_> = graph.loops.iter().map(wall).collect();

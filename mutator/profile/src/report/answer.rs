@@ -14,7 +14,7 @@ use super::table::{LONGEST, aligned};
 use super::{Numbered, Options, Report, Selection, human, more, threads, wrapped};
 use crate::display_name;
 use crate::profile::{
-    self, Counts, FoundPath, Kind, Metric, PathEntry, Presence, Profile, SearchResult, Total,
+    self, Counts, FoundPath, Kind, Metric, PathEntry, Presence, Profile, SearchResult, Total, WALL,
     off_cpu, printable,
 };
 use ipath_base::hint::Hint;
@@ -519,7 +519,7 @@ impl Report<'_> {
             )
         };
         // CPU time and time off a processor are derived from these two.
-        let is_other = |metric: &&&Metric| !matches!(metric.name.as_str(), "wall" | "cpu");
+        let is_other = |metric: &&&Metric| !matches!(metric.name.as_str(), WALL | "cpu");
         let not_shown = self.metrics.iter().filter(is_other);
         let other = match kind {
             Kind::Cpu => Kind::Waiting,
