@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::counts::TimerStats;
+use super::function::is_zero;
 use super::position::position;
 use super::taken_paths::{self, PathEnd, PathTotals, TakenPath};
 
@@ -121,10 +122,6 @@ pub struct Loop {
     /// The times of the entries of the loop, if it is timed by itself ([`of_loop`](super::Function::of_loop)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall: Option<Box<TimerStats>>,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl Inside {
