@@ -119,7 +119,8 @@ pub struct Loop {
     /// The number of trips that ended and are in no count: they had begun before the counting.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown_trips: u64,
-    /// The times of the entries of the loop, if it is timed by itself ([`of_loop`](super::Function::of_loop)).
+    /// The times of the entries of the loop. `None` if it is not timed by itself
+    /// ([`of_loop`](super::Function::of_loop)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall: Option<Box<TimerStats>>,
 }
