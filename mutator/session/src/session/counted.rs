@@ -31,7 +31,7 @@ impl Wanted {
         self.trips |= part == Part::Trips;
     }
 
-    /// The name of what is counted inside a function, as given with `--at`.
+    /// The name of the counts inside a function, as given with `--at`.
     fn title(self, function: &str) -> String {
         let of_edges = match (self.edges, self.trips) {
             (_, true) => "loops",
@@ -72,8 +72,7 @@ pub struct Counted {
 }
 
 impl FunctionDoc {
-    /// The name for messages. For the row of what is counted inside a function, it says what that
-    /// is.
+    /// The name for messages. That of a row of counts inside a function contains their kind.
     pub fn title(&self) -> String {
         match self.role {
             Role::Edges => Wanted::of(self).title(&self.name),
