@@ -204,24 +204,32 @@ impl Graph {
             let position = frames.position(module, Svma(block.address));
             (block.file, block.line) = position.unzip();
         }
-        let loops = self.doc.loops.iter();
-        let bodies = loops.map(|(header, _, sources)| body(&self.entry, *header, sources));
-        let bodies: Vec<BTreeSet<u32>> = bodies.collect();
-        for (of, body) in self.entry.loops.iter_mut().zip(&bodies) {
-            of.file = self.entry.blocks[of.header].file.clone();
-            let blocks = body.iter().map(|&block| &self.entry.blocks[block as usize]);
-            let lines = blocks
-                .filter(|block| block.file == of.file)
-                .filter_map(|b| b.line);
-            (of.line, of.end_line) = (lines.clone().min(), lines.max());
+        for (index, (_, _, sources)) in self.doc.loops.iter().enumerate() {
+            let header = &self.entry.blocks[self.entry.loops[index].header];
             // In reports, a loop has the same lines everywhere.
-            let header = &self.entry.blocks[of.header];
             let shown = frames.loop_at(module, Svma(header.address), header.size);
-            if let Some(shown) = shown.filter(|shown| shown.line.is_some()) {
-                of.file = shown.file;
-                (of.line, of.end_line) = (shown.line, shown.end_line);
-            }
+            let (file, line, end_line) = match shown.filter(|shown| shown.line.is_some()) {
+                Some(shown) => (shown.file, shown.line, shown.end_line),
+                None => self.lines_of_loop(index, sources),
+            };
+            let of = &mut self.entry.loops[index];
+            (of.file, of.line, of.end_line) = (file, line, end_line);
         }
+    }
+
+    /// The file of the header of a loop, and the first and last line of its blocks in that file.
+    fn lines_of_loop(
+        &self,
+        index: usize,
+        sources: &[u32],
+    ) -> (Option<String>, Option<u32>, Option<u32>) {
+        let header = self.entry.loops[index].header;
+        let file = self.entry.blocks[header].file.clone();
+        let body = body(&self.entry, header as u32, sources);
+        let blocks = body.iter().map(|&block| &self.entry.blocks[block as usize]);
+        let blocks = blocks.filter(|block| block.file == file);
+        let lines = blocks.filter_map(|block| block.line);
+        (file.clone(), lines.clone().min(), lines.max())
     }
 
     /// The present counts.
