@@ -30,17 +30,33 @@ pub fn list<'v>(value: &'v Value, field: &str) -> &'v Vec<Value> {
 }
 
 /// The entries of `inside` in a profile, by the name of their function.
+///
+/// # Panics
+/// If a count is uncertain, or differs from the sum of its edges.
 pub fn insides(file: &Path) -> BTreeMap<String, Value> {
+    let found = entries(file);
+    found.values().for_each(check_conservation);
+    found
+}
+
+/// As [`insides`], of a profile whose counts may be uncertain.
+pub fn entries(file: &Path) -> BTreeMap<String, Value> {
     let profile = Profile::read(file);
-    let text = std::fs::read_to_string(file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(file);
     let entries = list(&json, "inside").iter().map(|entry| {
         let function = &profile.functions[number(&entry["function"]) as usize];
         (function.name.clone(), entry.clone())
     });
-    let found: BTreeMap<String, Value> = entries.collect();
-    found.values().for_each(check_conservation);
-    found
+    entries.collect()
+}
+
+/// A profile as JSON.
+///
+/// # Panics
+/// If the file cannot be read.
+pub fn json(file: &Path) -> Value {
+    let text = std::fs::read_to_string(file).expect("a profile");
+    serde_json::from_str(&text).expect("JSON")
 }
 
 /// Checks that as many transfers arrive at each block as leave it, and that its count is their

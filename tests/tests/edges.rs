@@ -2,7 +2,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
-use ipath_tests::inside::{compare, insides, list, number, ranges};
+use ipath_tests::inside::{compare, insides, json, list, number, ranges};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::pty::Pty;
@@ -142,8 +142,7 @@ fn counters_come_and_go_in_an_endless_loop() {
         .run()
         .expect(0);
     before.assert_unchanged(target.pid());
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let inside = &list(&json, "inside")[0];
     assert!(sum(inside) > 1000, "{inside}");
     // Four threads were in the loop each time that counting began or ended.
@@ -186,8 +185,7 @@ fn counters_come_and_go_beside_measured_calls() {
     let detach = Run::ipath(["detach", &pid, "-o"]).arg(&file);
     detach.run().expect(0);
     before.assert_unchanged(target.pid());
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let functions = list(&json, "functions");
     assert_eq!(functions.len(), 1, "one row for both");
     // Calls in the milliseconds between are missing, and the profile says so.
@@ -243,8 +241,7 @@ fn keys_of_the_view_count_edges() {
     view.send(b"q");
     assert_eq!(view.wait(), 0, "{}", view.report());
     before.assert_unchanged(target.pid());
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let block = &list(&list(&json, "inside")[0], "blocks")[0];
     let (count, shown) = (number(&block["count"]), count_of_block(&last));
     assert!(Some(count) >= shown && count > 0, "{count} {shown:?}");

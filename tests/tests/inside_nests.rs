@@ -3,7 +3,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::gcov::Project;
-use ipath_tests::inside::{list, number};
+use ipath_tests::inside::{json, list, number};
 use ipath_tests::place::{Scratch, workspace};
 use ipath_tests::projects;
 use serde_json::Value;
@@ -27,8 +27,7 @@ fn found(project: &Project) -> BTreeMap<String, Vec<Nested>> {
     let run = Run::ipath(["run", "--no-tui", "--yes", "--edges", "program!*", "-o"]).arg(&file);
     let run = run.arg("--").arg(&program).args(&project.arguments);
     run.limit(LIMIT).run().expect(0);
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let functions = list(&json, "functions");
     let of = |inside: &Value| {
         let name = &functions[number(&inside["function"]) as usize]["name"];

@@ -2,7 +2,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program_with, source};
-use ipath_tests::inside::{list, number};
+use ipath_tests::inside::{json, list, number};
 use ipath_tests::place::Scratch;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,8 +29,7 @@ fn measured(scratch: &Scratch, flags: &[&str]) -> PathBuf {
 fn calls(flags: &[&str]) -> BTreeMap<u64, Value> {
     let scratch = Scratch::new("loops-on-paths");
     let file = measured(&scratch, flags);
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let frames = list(&json, "frames");
     let paths = list(&json, "paths").iter().map(|path| {
         let caller = &frames[number(&list(path, "stack")[0]) as usize];

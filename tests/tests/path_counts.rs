@@ -2,10 +2,9 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
-use ipath_tests::inside::{Walked, insides, list, number, ranges, routes};
+use ipath_tests::inside::{Walked, entries, insides, json, list, number, ranges, routes};
 use ipath_tests::inside_trips::{Trips, trips};
 use ipath_tests::place::Scratch;
-use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::stepped::visit;
 use ipath_tests::target::Target;
@@ -50,14 +49,7 @@ fn counted_by(
         .output()
         .expect("it runs");
     assert_eq!(finished.stdout.as_bytes(), alone.stdout);
-    let profile = Profile::read(&file);
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
-    let entries = list(&json, "inside").iter().map(|entry| {
-        let function = &profile.functions[number(&entry["function"]) as usize];
-        (function.name.clone(), entry.clone())
-    });
-    entries.collect()
+    entries(&file)
 }
 
 const ALL: [&str; 7] = [
@@ -216,8 +208,7 @@ fn signal_handlers_are_on_paths_of_their_own() {
     let own: u64 = own
         .and_then(|word| word.parse().ok())
         .expect("its own count");
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let inside = &list(&json, "inside")[0];
     let turns: u64 = routes(inside).into_values().sum();
     assert_eq!(turns, own, "{inside:#}");
@@ -318,8 +309,7 @@ fn hooks_of_paths_come_and_go_in_an_endless_loop() {
         .run()
         .expect(0);
     before.assert_unchanged(target.pid());
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let inside = &list(&json, "inside")[0];
     let taken = routes(inside);
     assert!(taken.values().sum::<u64>() > 1000, "{inside:#}");
@@ -364,8 +354,7 @@ fn blocks_run_as_often_as_their_paths() {
     let alone = Command::new("gzip").args(["-9", "-c"]).arg(&input).output();
     let alone = alone.expect("it runs").stdout;
     assert_eq!(run.stdout, String::from_utf8_lossy(&alone));
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let mut compared = 0;
     for inside in list(&json, "inside") {
         let totals = &inside["path_totals"];
@@ -402,8 +391,7 @@ fn blocks_of_gzip(option: &str) -> BTreeMap<u64, u64> {
     let run = Run::ipath(["run", "--no-tui", "--yes", "-o"]).arg(&file);
     let places = [option, "gzip!*", "--", "gzip", "-9", "-c"];
     run.args(places).arg(&input).limit(LIMIT).run().expect(0);
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let certain = list(&json, "inside").iter();
     let certain = certain.filter(|inside| inside["uncertain"] == 0);
     let blocks = certain.flat_map(|inside| list(inside, "blocks"));

@@ -2,7 +2,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program_with, source};
-use ipath_tests::inside::{list, number};
+use ipath_tests::inside::{json, list, number};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
@@ -84,8 +84,7 @@ fn compare(program: &Path, arguments: &[&str], more: &[&str]) -> Value {
     let own = own(&finished.stdout);
     let profile = Profile::read(&file);
     assert_eq!(profile.losses.missed, 0);
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let sees_ends = !more.contains(&"count");
     for (name, function) in LOOPS {
         let found = totals(&json, name, function);
@@ -223,8 +222,7 @@ fn loops_that_come_again_see_exceptions() {
     assert_eq!(ProcessState::of(target.pid()).text, before.text);
     assert!(target.poll().is_none(), "{}", target.report());
     let counts = |file: &Path| {
-        let text = std::fs::read_to_string(file).expect("a profile");
-        let json: Value = serde_json::from_str(&text).expect("JSON");
+        let json = json(file);
         let totals = totals(&json, "passed_on", "passes_on")[0].clone();
         ["count", "unwound", "open"].map(|key| totals[key].as_u64().unwrap_or(0))
     };
@@ -278,8 +276,7 @@ fn loops_inside_a_function_have_times() {
     };
     measure(&other);
     let own = measure(&file);
-    let text = std::fs::read_to_string(&file).expect("a profile");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = json(&file);
     let inside = &list(&json, "inside")[0];
     let inner = (0..40).map(|i| (1 + i % 4) * (1 + i % 3)).sum();
     for (name, iterations) in [("outer", own["inner"][0]), ("inner", inner)] {
