@@ -224,7 +224,8 @@ pub enum Command {
     Status {
         #[command(flatten)]
         of: MayBeOf,
-        /// Name each function of every session; for one process this is the default
+        /// Name each function of every session, which is the default for one process, and print
+        /// whole names
         #[arg(short, long)]
         verbose: bool,
         /// Remove the remains of sessions whose processes have ended

@@ -6,14 +6,17 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::outcome::WIDTH;
 use super::output::print;
 use super::remarks::warn;
 use super::target::{find, open_all};
+use super::watch::screen;
 use crate::failure::Failure;
 use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
-use ipath_profile::display_name::fit_all;
+use ipath_profile::display_name::{fit_all, fit_each};
 use ipath_profile::report::human;
 use ipath_session::segment::{self, Cleaned, Document, Role, SegmentError, named};
 use ipath_session::session::{Session, SessionError};
@@ -52,8 +55,11 @@ impl Seen {
 }
 
 /// Prints all sessions, or those of one process and of processes measured with it. Each takes one
-/// line, unless `is_verbose` or a process is given.
+/// line, unless `is_verbose` or a process is given. Names are shortened to fit a terminal, unless
+/// `is_verbose`.
 pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> {
+    let columns = screen().map(|screen| screen.width);
+    let columns = columns.filter(|_| !is_verbose);
     if let Some(pid) = pid {
         if !named().iter().any(|(_, p)| p.pid == pid) {
             find("status", pid)?;
@@ -61,7 +67,7 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
         let sessions = open_all("status", pid, Session::open)?;
         let described = sessions.iter().map(|session| {
             let seen = Seen::of(session.process(), None);
-            describe(session, seen)
+            describe(session, seen, columns)
         });
         return print(&Page::of(&described.collect::<String>()));
     }
@@ -79,7 +85,7 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
         let seen = Seen::of(&process, path.as_deref());
         match Session::open(&process) {
             Ok(session) => text.push_str(&if is_verbose {
-                describe(&session, seen)
+                describe(&session, seen, columns)
             } else {
                 format!("{}\n", in_short(&session, seen))
             }),
@@ -196,10 +202,42 @@ fn measured(document: &Document) -> Vec<&str> {
         .collect()
 }
 
-fn describe(session: &Session, seen: Seen) -> String {
+/// A line about a function.
+struct Line {
+    name: String,
+    /// Appended to the name, which may be shortened: `:edges`.
+    part: String,
+    rest: String,
+}
+
+/// The lines, in at most about `columns` columns. `None` if names are whole.
+fn fitted(lines: &[Line], columns: Option<usize>) -> Vec<String> {
+    /// The least columns of a name.
+    const LEAST: usize = 30;
+    const MARGIN: &str = "    ";
+    const GAP: &str = "  ";
+    let room = |line: &Line, columns: usize| {
+        let taken = MARGIN.width() + line.part.width() + GAP.width() + line.rest.width();
+        columns.saturating_sub(taken).max(LEAST)
+    };
+    let names = match columns {
+        Some(columns) => {
+            let names = lines.iter();
+            let names = names.map(|line| (&*line.name, room(line, columns)));
+            fit_each(&names.collect::<Vec<_>>())
+        }
+        None => lines.iter().map(|line| line.name.clone()).collect(),
+    };
+    let lines = names.iter().zip(lines);
+    let lines =
+        lines.map(|(name, Line { part, rest, .. })| format!("{MARGIN}{name}{part}{GAP}{rest}\n"));
+    lines.collect()
+}
+
+fn describe(session: &Session, seen: Seen, columns: Option<usize>) -> String {
     let document = session.document();
     let metrics = measured(document);
-    let mut text = format!("{}\n", head(session, seen));
+    let mut lines = Vec::new();
     for (_, function) in document.measured() {
         let state = if function.is_in() { "in" } else { "removed" };
         let module = document
@@ -207,7 +245,7 @@ fn describe(session: &Session, seen: Seen) -> String {
             .get(function.module)
             .map_or("", |m| &m.path);
         let (title, module) = (function.title(), printable(module));
-        let name = printable(&title);
+        let part = title.strip_prefix(&function.name).unwrap_or_default();
         let measured = document.measured_of(function).join(",");
         // The metrics in the first line are not repeated.
         let is_measured = matches!(function.role, Role::Measured | Role::Span);
@@ -216,19 +254,68 @@ fn describe(session: &Session, seen: Seen) -> String {
         } else {
             format!("{}  ", printable(&measured))
         };
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "    {name}  {module}  {measured}{state}");
+        lines.push(Line {
+            name: printable(&function.name).into_owned(),
+            part: part.to_owned(),
+            rest: format!("{module}  {measured}{state}"),
+        });
     }
-    for pending in &document.pending {
-        let _ = writeln!(
-            text,
-            "    {}  waits for libraries",
-            printable(&pending.pattern)
+    let measured = lines.len();
+    let refused = document.refused.iter().map(|refused| Line {
+        name: printable(&refused.name).into_owned(),
+        part: String::new(),
+        rest: format!("refused: {}", printable(&refused.reason)),
+    });
+    lines.extend(refused);
+    let pending = document.pending.iter();
+    let pending = pending.map(|p| format!("    {}  waits for libraries\n", printable(&p.pattern)));
+    let mut all = fitted(&lines, columns);
+    all.splice(measured..measured, pending);
+    format!("{}\n{}", head(session, seen), all.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shortened_to_fit_a_terminal() {
+        let key = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >";
+        let name = |method: &str| {
+            format!("std::map<{key}, int, std::less<{key} > >::{method}(std::map<{key}, int>&)")
+        };
+        let line = |name: String, part: &str| Line {
+            name,
+            part: part.to_owned(),
+            rest: "/srv/shop  in".to_owned(),
+        };
+        let lines = [
+            line(name("insert"), ""),
+            line(name("erase"), ":edges"),
+            line("main".to_owned(), ""),
+        ];
+        let whole = fitted(&lines, None).concat();
+        assert!(whole.contains(&name("insert")), "{whole}");
+        assert!(
+            whole.contains(&format!("{}:edges  /srv", name("erase"))),
+            "{whole}"
+        );
+        for columns in [80, 140, 220] {
+            let text = fitted(&lines, Some(columns)).concat();
+            let widest = text.lines().map(|line| line.width()).max();
+            assert!(widest <= Some(columns), "{text}");
+            let has = |part: &str| text.lines().any(|line| line.contains(part));
+            assert!(
+                has("insert") && has("erase") && has(":edges  /srv/shop  in"),
+                "{text}"
+            );
+            assert!(has("    main  /srv/shop  in"), "{text}");
+        }
+        // The least room of a name is more than this screen has.
+        let narrow = fitted(&lines, Some(20)).concat();
+        assert!(
+            narrow.contains("insert") && narrow.contains("erase"),
+            "{narrow}"
         );
     }
-    for refused in &document.refused {
-        let (name, reason) = (printable(&refused.name), printable(&refused.reason));
-        let _ = writeln!(text, "    {name}  refused: {reason}");
-    }
-    text
 }
