@@ -169,6 +169,12 @@ impl Column {
             // A function is all of itself.
             Self::OfFunction if whole(state, node) == node => String::new(),
             Self::OfRun => marked(value.map_or_else(String::new, human::run_share), unit),
+            // Nested calls of a recursion.
+            Self::OfFunction | Self::OfParent
+                if value.is_none() && state.total(node).outermost() == 0 && values() > 0 =>
+            {
+                none()
+            }
             Self::OfFunction | Self::OfParent => share(value),
             Self::Bar => bar(value.unwrap_or(0.0), WIDTH - 1),
         }
@@ -340,7 +346,8 @@ pub(super) fn whole(state: &State, node: NodeId) -> NodeId {
 }
 
 /// The share of a node in `whole`, by the shown metric, or by calls without one. `None` if `whole`
-/// is 0, or some of its values are negative.
+/// is 0, if some of its values are negative, or if the node consists of nested calls that together
+/// last longer than `whole`.
 fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
     let tree = &state.tree;
     if state.metric_place().is_none() {
@@ -350,7 +357,21 @@ fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
     let (part, whole) = (state.total(node), state.total(whole));
     // If the terms of a sum cancel out, shares of it mean nothing.
     let is_signed = whole.ends().is_some_and(|(min, _)| min < 0);
-    (whole.sum() > 0 && !is_signed).then(|| part.sum() as f64 / whole.sum() as f64)
+    if whole.sum() <= 0 || is_signed {
+        return None;
+    }
+    Some(once(&part, whole.sum())? as f64 / whole.sum() as f64)
+}
+
+/// The sum of a part of `whole`. The times of a recursion, whose calls run within each other, may
+/// exceed `whole`, which counts each moment once: then the sum over its outermost calls. `None` if
+/// there are none.
+fn once(part: &Total, whole: i128) -> Option<i128> {
+    let outermost = i128::from(part.outermost());
+    if part.sum() <= whole || outermost >= part.sum() {
+        return Some(part.sum());
+    }
+    (outermost > 0).then_some(outermost)
 }
 
 /// The share of the run that the node's outermost calls take. `None` for metrics that have no total

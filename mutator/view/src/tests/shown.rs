@@ -475,3 +475,44 @@ fn callers_beyond_the_limit_of_paths_say_so_on_screen() {
         "{text}"
     );
 }
+
+/// With `--collapse-recursion`, the calls of one path run within each other.
+#[test]
+fn shares_of_a_recursion_are_those_of_its_outermost_calls() {
+    let mut profile = sample();
+    let only = |profile: &mut Profile, path: usize, sum: i128, outermost: i128, own: i128| {
+        let stats = profile.paths[path].metrics.timers.stats_mut();
+        stats.for_each(|stats| {
+            (stats.sum, stats.outermost, stats.exclusive) = (sum, Some(outermost), Some(own));
+        });
+    };
+    let of_all = |profile: &Profile| {
+        let mut state = showing(profile.clone());
+        press(&mut state, &[Key::Char('v'), Key::Char('v')]);
+        let text = screen(&mut state, 140, 24);
+        let title = text.lines().find(|line| line.contains("OF ALL")).unwrap();
+        let end = title.find("OF ALL").unwrap() + "OF ALL".len();
+        let rows = text.lines().filter(|line| line.contains(" < "));
+        let cells = rows.map(|row| row[..end].rsplit("  ").next().unwrap().trim().to_owned());
+        cells.collect::<Vec<_>>()
+    };
+    for path in 0..profile.paths.len() {
+        only(&mut profile, path, 0, 0, 0);
+    }
+    // 100 ms in all. The calls of the first path last 1 s together, the outermost ones 60 ms.
+    only(&mut profile, 0, 1_000_000_000, 60_000_000, 40_000_000);
+    only(&mut profile, 1, 60_000_000, 60_000_000, 60_000_000);
+    let cells = of_all(&profile);
+    assert!(
+        cells.iter().filter(|cell| *cell == "60.0 %").count() == 2,
+        "{cells:?}"
+    );
+    assert!(
+        !cells.iter().any(|cell| cell.len() > "60.0 %".len()),
+        "{cells:?}"
+    );
+    // The outermost calls are on another path.
+    only(&mut profile, 0, 1_000_000_000, 0, 40_000_000);
+    let cells = of_all(&profile);
+    assert!(cells.iter().any(|cell| cell == "-"), "{cells:?}");
+}
