@@ -10,7 +10,8 @@ use std::io::{self, Write};
 const DEPTH: usize = 24;
 
 impl Report<'_> {
-    /// Writes the call paths that explain where time is spent.
+    /// Writes the call paths that explain where time is spent, and the functions that are not
+    /// included: at most the limit of each.
     pub(super) fn found(&self, found: &SearchResult, out: &mut impl Write) -> io::Result<()> {
         match found.paths.len() {
             0 => writeln!(
@@ -40,18 +41,25 @@ impl Report<'_> {
             writeln!(out, "costliest: {}", not_measured(left))?;
         }
         let mut table = Table::new(&["calls", "total", "mean", "of CPU", "off CPU"]);
-        for path in &found.paths {
+        for path in found.paths.iter().take(self.limit()) {
             self.found_path(&mut table, path);
         }
+        let hidden = found.paths.len().saturating_sub(self.limit());
+        self.rest(&mut table, hidden, "path");
         if !found.paths.is_empty() {
             table.write(out)?;
         }
-        for left in &found.left {
-            if Some(left) != costliest {
-                writeln!(out, "not included: {}", not_measured(left))?;
+        let others = found.left.iter().filter(|left| Some(*left) != costliest);
+        for left in others.clone().take(self.limit()) {
+            writeln!(out, "not included: {}", not_measured(left))?;
+        }
+        match others.count().saturating_sub(self.limit()) {
+            0 => Ok(()),
+            hidden => {
+                let (hidden, all_by) = (more(hidden, "function"), self.options.all_by);
+                writeln!(out, "not included: {hidden}, not shown; {all_by}")
             }
         }
-        Ok(())
     }
 
     fn found_path(&self, table: &mut Table, path: &FoundPath) {
@@ -146,6 +154,7 @@ pub(super) fn not_measured(left: &Left) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Options;
     use super::super::tests::golden;
     use super::{explained, whole};
     use crate::profile::{Explained, FoundPath, Left, Profile, SearchResult};
@@ -219,6 +228,41 @@ mod tests {
         let profile = searched();
         profile.check().unwrap();
         golden("found", &text(&profile));
+    }
+
+    #[test]
+    fn as_many_paths_as_the_limit_are_shown() {
+        let profile = searched();
+        let text = |limit| {
+            let options = Options {
+                limit,
+                ..Options::default()
+            };
+            let mut out = Vec::new();
+            super::super::text(&profile, &options, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let (_, found) = text.split_once("\nexplained: ").unwrap();
+            let (found, _) = found.split_once("\nFunctions\n").unwrap();
+            found.to_owned()
+        };
+        let few = text(Some(1));
+        assert!(few.contains("2.92 s") && !few.contains("800 ms"), "{few}");
+        let all_by = Options::default().all_by;
+        for what in ["1 more path", "1 more function"] {
+            assert!(
+                few.contains(&format!("{what}, not shown; {all_by}\n")),
+                "{few}"
+            );
+        }
+        assert!(
+            few.contains("\nnot included: main ") && !few.contains("tiny"),
+            "{few}"
+        );
+        for limit in [Some(2), None] {
+            let all = text(limit);
+            assert!(all.contains("800 ms") && all.contains("tiny"), "{all}");
+            assert!(!all.contains("1 more path"), "{all}");
+        }
     }
 
     #[test]
