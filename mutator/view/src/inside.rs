@@ -49,6 +49,8 @@ pub(super) struct Panel {
     pub(super) list: List,
     /// The first line of the list on the screen.
     pub(super) top: usize,
+    /// The number of places that are left out at the start of long paths.
+    pub(super) along: usize,
 }
 
 /// A list of the counts inside a function.
@@ -252,6 +254,12 @@ impl Counts<'_> {
     /// The paths that were taken, the hottest first.
     pub(super) fn paths(&self) -> Vec<&TakenPath> {
         hottest_paths(self.inside)
+    }
+
+    /// The blocks of the longest path.
+    pub(super) fn longest_path(&self) -> usize {
+        let lengths = self.inside.paths.iter().map(|path| path.blocks.len());
+        lengths.max().unwrap_or(0)
     }
 
     /// The lines below the paths, about those in no count.

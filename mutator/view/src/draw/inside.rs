@@ -20,7 +20,10 @@ use ipath_profile::report::human;
 /// The keys of the panel.
 pub(super) fn hints(state: &State, panel: Panel) -> String {
     let other = match panel.list {
-        List::Paths => "v blocks  ",
+        List::Paths => {
+            let keys = "Up Down PgUp PgDn Left Right scroll  v blocks  e counts or stops";
+            return format!("{keys}  Esc goes back");
+        }
         List::Blocks if state.has_paths(panel.site) => "v paths  ",
         List::Blocks => "",
     };
@@ -29,7 +32,12 @@ pub(super) fn hints(state: &State, panel: Panel) -> String {
 
 /// Draws the counts inside a function.
 pub(super) fn draw(state: &State, panel: Panel, frame: &mut Frame<'_>, area: Rect) {
-    let Panel { site, list, top } = panel;
+    let Panel {
+        site,
+        list,
+        top,
+        along,
+    } = panel;
     let width = usize::from(area.width);
     let counted = state.profile().zip(state.counts_inside(site));
     let Some((profile, (address, counts))) = counted else {
@@ -48,7 +56,8 @@ pub(super) fn draw(state: &State, panel: Panel, frame: &mut Frame<'_>, area: Rec
         }
         List::Paths => {
             let numbers = paths::numbers(counts.inside, address);
-            let rows = paths::rows(profile, &counts, top..top.saturating_add(height), width);
+            let range = top..top.saturating_add(height);
+            let rows = paths::rows(profile, &counts, (range, along), width);
             ([name, numbers, paths::titles(width)], rows)
         }
     };

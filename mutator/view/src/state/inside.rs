@@ -45,6 +45,7 @@ impl State {
             site,
             list: List::default(),
             top: 0,
+            along: 0,
         });
     }
 
@@ -60,6 +61,8 @@ impl State {
     /// Handles a key while the counts inside a function are shown. Returns the action to perform,
     /// if there is one.
     pub(super) fn scroll_inside(&mut self, panel: Panel, key: Key) -> Option<Action> {
+        /// The places by which a key moves along paths.
+        const PLACES: usize = 4;
         let page = self.inside_page();
         let top = panel.top;
         let top = match key::command(key) {
@@ -81,6 +84,14 @@ impl State {
                 self.show_other_list(panel);
                 return None;
             }
+            Some(Command::Expand) if panel.list == List::Paths => {
+                self.move_along(panel, panel.along + PLACES);
+                return None;
+            }
+            Some(Command::Collapse) if panel.list == List::Paths => {
+                self.move_along(panel, panel.along.saturating_sub(PLACES));
+                return None;
+            }
             // Any other key goes back.
             _ => return None,
         };
@@ -95,6 +106,14 @@ impl State {
         let last = length.saturating_sub(self.inside_page());
         let top = panel.top.min(last);
         self.mode = Mode::Inside(Panel { top, ..panel });
+    }
+
+    /// Leaves out this number of places at the start of long paths, but not all of any path.
+    fn move_along(&mut self, panel: Panel, along: usize) {
+        let counts = self.counts_inside(panel.site);
+        let longest = counts.map_or(0, |(_, counts)| counts.longest_path());
+        let along = along.min(longest.saturating_sub(1));
+        self.mode = Mode::Inside(Panel { along, ..panel });
     }
 
     /// Shows the paths instead of the blocks, or the blocks again. A message says that no paths are

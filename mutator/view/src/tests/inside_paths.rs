@@ -143,3 +143,38 @@ fn loops_have_their_trips_and_times() {
     let text = screen(&mut state, 80, 24);
     assert!(text.contains("time 3.21 ms\n"), "{text}");
 }
+
+/// Long paths on the same lines differ anywhere.
+#[test]
+fn long_paths_are_read_by_scrolling() {
+    let mut profile = with_paths();
+    let inside = &mut profile.inside[0];
+    // 30 blocks on 30 lines, and a short path.
+    let block = inside.blocks[0].clone();
+    inside.blocks.extend((0..30).map(|n| ipath_profile::Block {
+        line: Some(1000 + n),
+        ..block.clone()
+    }));
+    inside.paths[0].blocks = (7..37).collect();
+    inside.paths[0].count = 1_000_000;
+    let mut state = counted_in(profile);
+    press(&mut state, &[Key::Char('I'), Key::Char('v')]);
+    let first = |state: &mut State| {
+        let text = screen(state, 80, 14);
+        let line = text.lines().find(|line| line.contains("1000000")).unwrap();
+        assert!(text.contains("loop 23 24 again"), "{text}");
+        line.rsplit("  ").next().unwrap().to_owned()
+    };
+    assert_eq!(first(&mut state), "entry 1000 1001 1002 … 1029 again");
+    press(&mut state, &[Key::Right]);
+    assert_eq!(first(&mut state), "… 1004 1005 1006 1007 … 1029 again");
+    press(&mut state, &[Key::Left]);
+    assert_eq!(first(&mut state), "entry 1000 1001 1002 … 1029 again");
+    press(&mut state, &[Key::Right; 20]);
+    assert_eq!(first(&mut state), "… 1029 again");
+    press(&mut state, &[Key::Left]);
+    assert_eq!(first(&mut state), "… 1025 1026 1027 1028 1029 again");
+    // The other list has no long lines: the key goes back.
+    press(&mut state, &[Key::Char('v'), Key::Right]);
+    assert_eq!(is_at(&state), None);
+}

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
 
 use super::numbers::{NUMBER, activations, bar_width, numbers_of};
 use crate::columns;
@@ -41,11 +42,11 @@ pub(super) fn titles(width: usize) -> Line<'static> {
     Line::styled(text, BOLD)
 }
 
-/// The lines of the list in a range.
+/// The lines of the list in a range. The first `along` places of long paths are left out.
 pub(super) fn rows(
     profile: &Profile,
     counts: &Counts<'_>,
-    range: Range<usize>,
+    (range, along): (Range<usize>, usize),
     width: usize,
 ) -> Vec<Line<'static>> {
     let paths = counts.paths();
@@ -54,8 +55,8 @@ pub(super) fn rows(
     // Of all paths, so that a path has the same name on each page.
     let names = Places::of(profile, counts.inside).distinct(&paths);
     let sum = counts.path_sum();
-    let shown = paths.iter().zip(&names).skip(range.start);
-    let rows = shown.map(|(path, name)| {
+    let visible = paths.iter().zip(&names).skip(range.start);
+    let rows = visible.map(|(path, name)| {
         let share = if sum == 0 {
             0.0
         } else {
@@ -67,7 +68,7 @@ pub(super) fn rows(
             let text = format!("  {}", columns::bar(share, bar));
             spans.push(Span::styled(text, heat(share)));
         }
-        let name = shortened(name, width.saturating_sub(taken));
+        let name = shown(name, along, width.saturating_sub(taken));
         spans.push(Span::raw(format!("  {name}")));
         Line::from(spans)
     });
@@ -80,4 +81,18 @@ pub(super) fn rows(
     let below = none.into_iter().chain(remarks);
     let below = below.skip(range.start.saturating_sub(paths.len()));
     rows.chain(below).take(range.len()).collect()
+}
+
+/// A path in at most about `room` columns. If it is longer, its first `along` places are left out,
+/// but not the last one.
+fn shown(words: &[String], along: usize, room: usize) -> String {
+    let whole = shortened(words, usize::MAX);
+    // The start and the end of a path are no places.
+    let hidden = along.min(words.len().saturating_sub(3));
+    if whole.width() <= room || hidden == 0 {
+        return shortened(words, room);
+    }
+    let start = std::iter::once("…".to_owned());
+    let rest: Vec<String> = start.chain(words[1 + hidden..].iter().cloned()).collect();
+    shortened(&rest, room)
 }
