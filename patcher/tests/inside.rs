@@ -13,7 +13,7 @@ use patcher::flow::{Flow, JumpTargets, ModuleContext};
 use patcher::function::Function;
 use patcher::image::Image;
 use patcher::inside::{
-    Action, BlockEnd, Chords, Count, Counting, Dominators, EdgeId, EdgeKind, Followed, Graph,
+    Action, BlockEnd, Chords, Count, Counting, Cut, Dominators, EdgeId, EdgeKind, Followed, Graph,
     Loops, NeverReturning, Node, Numbering, PathCounting, Pathless, Place, Start, Transfer, check,
     solve,
 };
@@ -417,7 +417,7 @@ impl Figures {
         if let Some(taken) = &taken {
             check_counts(graph, &chords, taken);
         }
-        match Numbering::of(graph, &loops, None) {
+        match Numbering::of(graph, &loops, &Cut::back(graph, &loops), None) {
             Ok(numbering) => {
                 self.few_paths += usize::from(numbering.paths() <= FEW_PATHS);
                 let is_increment = |action: &&Action| matches!(action, Action::Add(by) if *by > 0);

@@ -6,6 +6,7 @@
  *                                        `moved` (woven, and each time on another thread)
  *     path_counts deep DEPTH ROUNDS      activations of `deep` in each other, with loops before and
  *                                        after the call
+ *     path_counts chained CALLS ROUNDS   calls of `chained`, with loops of up to ROUNDS iterations
  *
  * `many` prints the number of calls of each path, in ascending order. Prints `ok`. */
 #include <pthread.h>
@@ -26,6 +27,23 @@ NOINLINE void many(long mask)
 {
     FORK(0) FORK(1) FORK(2) FORK(3) FORK(4) FORK(5) FORK(6)
     FORK(7) FORK(8) FORK(9) FORK(10) FORK(11) FORK(12)
+}
+
+/* More than 4096 paths, if those before and in its loops are multiplied. */
+NOINLINE void chained(long mask, long rounds)
+{
+    FORK(0) FORK(1) FORK(2) FORK(3) FORK(4) FORK(5) FORK(6) FORK(7)
+    for (long i = 0; i < rounds; i++) {
+        FORK(8)
+        for (long k = i; k > mask % 3; k--)
+            FORK(9)
+        mask += 257;
+    }
+    while (mask & 3 << 10) {
+        FORK(10)
+        mask -= 1 << 9;
+    }
+    FORK(11) FORK(12)
 }
 
 static int by_value(const void *a, const void *b)
@@ -164,6 +182,12 @@ int main(int argc, char **argv)
     calls = atol(argv[2]);
     if (!strcmp(argv[1], "deep")) {
         printf("%ld\n", deep(calls, atol(argv[3])));
+        return 0;
+    }
+    if (!strcmp(argv[1], "chained")) {
+        for (long i = 0; i < calls; i++)
+            chained(i * 2749 % 8192, i % (atol(argv[3]) + 1));
+        puts("ok");
         return 0;
     }
     return strcmp(argv[1], "many") ? call_weave(argv[3]) : call_many(calls, atol(argv[3]));

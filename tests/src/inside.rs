@@ -155,6 +155,19 @@ pub fn back_edges(inside: &Value) -> BTreeSet<(usize, usize)> {
     back
 }
 
+/// The edges of an entry at which paths end and others begin.
+fn cut_edges(inside: &Value) -> BTreeSet<(usize, usize)> {
+    let mut cut = back_edges(inside);
+    if inside["path_totals"]["split"] == true {
+        let loops = list(inside, "loops").iter();
+        let headers: BTreeSet<usize> = loops.map(|of| number(&of["header"]) as usize).collect();
+        let edges = arrivals(inside).into_iter();
+        let edges = edges.filter_map(|(from, to)| Some((from?, to)));
+        cut.extend(edges.filter(|(_, to)| headers.contains(to)));
+    }
+    cut
+}
+
 /// True if each cycle of an entry has a back edge.
 pub fn is_reducible(inside: &Value) -> bool {
     let back = back_edges(inside);
@@ -175,7 +188,8 @@ pub fn is_reducible(inside: &Value) -> bool {
 /// The paths of one function that a stepped program takes.
 pub struct Walked {
     ranges: Vec<Range<u64>>,
-    back: BTreeSet<(usize, usize)>,
+    /// The edges at which a path ends and another one begins.
+    cut: BTreeSet<(usize, usize)>,
     /// The unfinished path of each activation, by the number of calls that it is in.
     open: BTreeMap<usize, (bool, Vec<usize>)>,
     /// The finished paths.
@@ -187,7 +201,7 @@ impl Walked {
     pub fn of(inside: &Value) -> Self {
         Self {
             ranges: ranges(inside),
-            back: back_edges(inside),
+            cut: cut_edges(inside),
             open: BTreeMap::new(),
             routes: BTreeMap::new(),
         }
@@ -212,7 +226,7 @@ impl Walked {
         let Some(path) = self.open.get_mut(&calls).filter(|_| is_edge) else {
             return;
         };
-        if self.back.contains(&(last, next)) {
+        if self.cut.contains(&(last, next)) {
             let (start, blocks) = std::mem::replace(path, (false, vec![next]));
             *self.routes.entry((start, blocks, false)).or_default() += 1;
         } else {

@@ -268,6 +268,23 @@ fn functions_of_many_paths_have_a_table() {
     assert!(counts.len() >= 900, "{}", counts.len());
 }
 
+/// In a function with too many paths for counters of their own, paths end where a loop is entered.
+#[test]
+fn paths_end_at_loops_if_there_are_many() {
+    for flags in [["-O1", "-pthread"], ["-O2", "-pthread"]] {
+        let program = program_with("path_counts.c", &flags);
+        let found = equal(&["chained"], &[], &program, &["chained", "40", "5"]);
+        let totals = &found["chained"]["path_totals"];
+        assert_eq!(totals["split"], true, "{totals}");
+        assert!(number(&totals["possible"]) < 4096, "{totals}");
+        let paths = list(&found["chained"], "paths");
+        assert!(
+            paths.iter().any(|path| path["end"] == "enter"),
+            "{paths:#?}"
+        );
+    }
+}
+
 /// Paths of functions that return twice are refused with the reason.
 #[test]
 fn functions_that_call_setjmp_are_refused() {

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 
+use super::cut::Cut;
 use super::graph::{EdgeId, Graph, Node};
 use super::loops::Loops;
 use super::path_table::{Path, PathTable, Step, StepKind, TooManyPaths};
@@ -32,7 +33,7 @@ pub enum Action {
     Add(u64),
     /// `count[r + end] += 1`: an edge to the virtual exit.
     End(u64),
-    /// `count[r + end] += 1; r = start`: a back edge.
+    /// `count[r + end] += 1; r = start`: a cut edge.
     Restart {
         /// The last increment of the path that ends.
         end: u64,
@@ -42,24 +43,25 @@ pub enum Action {
 }
 
 impl Numbering {
-    /// Numbers the paths of `graph`.
+    /// Numbers the paths of `graph` without the edges of `cut`.
     ///
     /// `measured` has a count for each edge; edges after its end have a count of 0. The increments
     /// are on edges with low counts, and among equal ones in few loops.
     pub fn of(
         graph: &Graph,
         loops: &Loops,
+        cut: &Cut,
         measured: Option<&[u64]>,
     ) -> Result<Self, TooManyPaths> {
-        let is_back = |edge| loops.is_back(edge);
+        let is_cut = |edge| cut.is_cut(edge);
         let mut numbering = Self {
-            table: PathTable::of(graph.blocks().len(), graph.edges(), is_back)?,
+            table: PathTable::of(graph.blocks().len(), graph.edges(), is_cut)?,
             potentials: Vec::new(),
             actions: Vec::new(),
         };
         let weights = Weights::new(graph, loops, measured);
         numbering.potentials = numbering.potentials(graph, &weights);
-        numbering.actions = numbering.increments(graph, loops);
+        numbering.actions = numbering.increments(graph, cut);
         Ok(numbering)
     }
 
@@ -97,7 +99,7 @@ impl Numbering {
     /// to `w` on the tree. The increment of any edge from `v` to `w` is then `potential(v) +
     /// value(e) - potential(w)`. Entry and exit have the same potential, so the sum of the
     /// increments over a complete path is the sum of the values.
-    fn increments(&self, graph: &Graph, loops: &Loops) -> Vec<Action> {
+    fn increments(&self, graph: &Graph, cut: &Cut) -> Vec<Action> {
         let potential = &self.potentials;
         let mut actions = vec![Action::Add(0); graph.edges().len()];
         let mut starts = vec![0_u64; graph.nodes()];
@@ -108,7 +110,7 @@ impl Numbering {
                 let increment = sum.wrapping_sub(potential[to]);
                 match step.kind {
                     StepKind::Header(_) => starts[to] = increment,
-                    StepKind::Back(edge) => {
+                    StepKind::Cut(edge) => {
                         actions[edge.index()] = Action::Restart {
                             end: increment,
                             start: 0,
@@ -124,7 +126,7 @@ impl Numbering {
                 }
             }
         }
-        for edge in graph.edge_ids().filter(|&edge| loops.is_back(edge)) {
+        for edge in cut.edges() {
             if let Action::Restart { start, .. } = &mut actions[edge.index()] {
                 *start = starts[graph.index(graph.edge(edge).to)];
             }

@@ -14,12 +14,12 @@ use crate::image::Image;
 use crate::isa::{Control, Insn, PathRow};
 
 use super::counting::{NoPlace, divided, placed};
+use super::cut::Cut;
 use super::graph::{BlockId, EdgeId, EdgeKind, Graph, Node};
 use super::liveness::Liveness;
 use super::loops::{LoopId, Loops};
 use super::numbering::{Action, Numbering};
 use super::path_step::{CountersKind, PathHeader, PathStep};
-use super::path_table::TooManyPaths;
 use super::place::Place;
 
 /// Functions that return several times for one call: those of C, POSIX and BSD.
@@ -36,8 +36,10 @@ const RETURN_TWICE: [&str; 7] = [
 /// The hooks that count the paths of one function.
 #[derive(Clone, Debug)]
 pub struct PathCounting {
-    /// The back edges of the segments, ascending.
+    /// The back edges of the segments, ascending. Paths end at them.
     pub back: Vec<EdgeId>,
+    /// The edges into loops, ascending, if paths end there as well.
+    pub into_loops: Vec<EdgeId>,
     /// The number of paths.
     pub paths: u64,
     /// The hooks: the address of the instruction, and the action.
@@ -78,7 +80,8 @@ impl PathCounting {
     /// way to them are far from the limit of 64 bits.
     pub const MOST_PATHS: u64 = 1 << 40;
 
-    /// The number of paths up to which each path has a counter of its own.
+    /// The number of paths up to which each path has a counter of its own. With more, paths also
+    /// end where a loop is entered.
     pub const MOST_COUNTED: u64 = 1 << 12;
 }
 
@@ -150,11 +153,8 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
         let Self {
             segments, loops, ..
         } = self;
-        let numbering = Numbering::of(segments, loops, None)?;
+        let (cut, numbering) = self.numbered()?;
         let paths = numbering.paths();
-        if paths > PathCounting::MOST_PATHS {
-            return Err(Pathless::TooMany);
-        }
         let own = Counters {
             first: 0,
             paths,
@@ -169,13 +169,39 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
             segments.edge(edge).kind != EdgeKind::Left && *action != Action::Add(0)
         });
         let actions = actions.map(|(edge, &action)| (edge, action, own));
-        let back = segments.edge_ids().filter(|&edge| loops.is_back(edge));
+        let (back, into_loops) = cut.edges().partition(|&edge| loops.is_back(edge));
         Ok(PathCounting {
             hooks: self.hooks(actions)?,
-            back: back.collect(),
+            back,
+            into_loops,
             headers: self.headers(&numbering, own),
             paths,
         })
+    }
+
+    /// Numbers the paths. If there are too many for counters of their own, they end where a loop is
+    /// entered, if these edges have places and that is enough. Otherwise that is done only if the
+    /// paths could not be counted at all.
+    fn numbered(&self) -> Result<(Cut, Numbering), Pathless> {
+        let Self {
+            segments, loops, ..
+        } = self;
+        let of = |cut: Cut| {
+            let numbering = Numbering::of(segments, loops, &cut, None).ok()?;
+            Some((cut, numbering)).filter(|(_, n)| n.paths() <= PathCounting::MOST_PATHS)
+        };
+        let is_enough = |(_, n): &(Cut, Numbering)| n.paths() <= PathCounting::MOST_COUNTED;
+        let whole = of(Cut::back(segments, loops));
+        if whole.as_ref().is_some_and(is_enough) {
+            return whole.ok_or(Pathless::TooMany);
+        }
+        let cut = Cut::headers(segments, loops);
+        let have_places = cut.edges().all(|edge| placed(segments, edge).is_ok());
+        let split = Some(cut).filter(|_| have_places).and_then(of);
+        match split {
+            Some(split) if is_enough(&split) => Ok(split),
+            split => whole.or(split).ok_or(Pathless::TooMany),
+        }
     }
 
     /// The paths at the headers of loops.
@@ -335,12 +361,6 @@ fn returns_twice(image: &Image<'_>, call: &Insn) -> bool {
             name.is_some_and(is_one)
         }
         _ => false,
-    }
-}
-
-impl From<TooManyPaths> for Pathless {
-    fn from(_: TooManyPaths) -> Self {
-        Self::TooMany
     }
 }
 

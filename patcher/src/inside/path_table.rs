@@ -1,11 +1,12 @@
 //! Numbers of acyclic paths, after Ball and Larus ("Efficient Path Profiling", MICRO-29, 1996).
 //!
 //! A path begins at an edge from the virtual entry or at the header of a loop. It ends at an edge
-//! to the virtual exit or at a back edge. The back edges are cut, which leaves a graph without
-//! cycles. A back edge `v -> w` is replaced by two dummy edges, `entry -> w` and `v -> exit`. All
-//! back edges to `w` share the first one. Each has its own second one, so that the number of a path
-//! also states the back edge at its end. In a loop that is not reducible, the back edges are the
-//! retreating edges of a depth-first search.
+//! to the virtual exit or at a cut edge. The back edges are cut, which leaves a graph without
+//! cycles, and in functions of many paths the edges into loops as well ([`Cut`](super::Cut)). A cut
+//! edge `v -> w` is replaced by two dummy edges, `entry -> w` and `v -> exit`. All cut edges to `w`
+//! share the first one. Each has its own second one, so that the number of a path also states the
+//! cut edge at its end. In a loop that is not reducible, the back edges are the retreating edges of
+//! a depth-first search.
 //!
 //! ```text
 //! paths(exit) = 1
@@ -43,8 +44,8 @@ pub(super) enum StepKind {
     Edge(EdgeId),
     /// The dummy edge from the entry to a header.
     Header(BlockId),
-    /// The dummy edge from the source of a back edge to the exit.
-    Back(EdgeId),
+    /// The dummy edge from the source of a cut edge to the exit.
+    Cut(EdgeId),
 }
 
 /// An acyclic path.
@@ -65,7 +66,7 @@ pub struct Path {
 pub enum Start {
     /// An edge from the virtual entry.
     Entry(EdgeId),
-    /// The header of a loop, after a back edge.
+    /// The header of a loop, after a cut edge.
     Header(BlockId),
 }
 
@@ -74,8 +75,8 @@ pub enum Start {
 pub enum End {
     /// An edge to the virtual exit.
     Exit(EdgeId),
-    /// A back edge.
-    Back(EdgeId),
+    /// A cut edge.
+    Cut(EdgeId),
 }
 
 /// There are 2^64 or more paths.
@@ -83,15 +84,15 @@ pub enum End {
 pub struct TooManyPaths;
 
 impl PathTable {
-    /// Numbers the paths of a graph of `blocks` blocks with these edges. `is_back` says which edges
-    /// are back edges; the others must make no cycle.
+    /// Numbers the paths of a graph of `blocks` blocks with these edges. `is_cut` says which edges
+    /// are cut; the others must make no cycle.
     ///
     /// # Errors
     /// There are too many paths.
     pub fn of(
         blocks: usize,
         edges: &[Edge],
-        is_back: impl Fn(EdgeId) -> bool,
+        is_cut: impl Fn(EdgeId) -> bool,
     ) -> Result<Self, TooManyPaths> {
         let mut table = Self {
             steps: vec![Vec::new(); blocks + 2],
@@ -102,9 +103,9 @@ impl PathTable {
         for (id, edge) in (0..).map(EdgeId).zip(edges) {
             let step = if edge.kind == EdgeKind::Left {
                 continue;
-            } else if is_back(id) {
+            } else if is_cut(id) {
                 headers.extend(edge.to.block());
-                new(StepKind::Back(id), Node::Exit)
+                new(StepKind::Cut(id), Node::Exit)
             } else {
                 new(StepKind::Edge(id), edge.to)
             };
@@ -150,14 +151,14 @@ impl PathTable {
         let start = match step.kind {
             StepKind::Edge(edge) => Start::Entry(edge),
             StepKind::Header(header) => Start::Header(header),
-            StepKind::Back(_) => return None,
+            StepKind::Cut(_) => return None,
         };
         let (mut blocks, mut edges) = (Vec::new(), Vec::new());
         loop {
             blocks.push(step.to.block()?);
             step = self.step(step.to, &mut rest)?;
             let end = match (step.kind, step.to) {
-                (StepKind::Back(edge), _) => End::Back(edge),
+                (StepKind::Cut(edge), _) => End::Cut(edge),
                 (StepKind::Edge(edge), Node::Exit) => End::Exit(edge),
                 (StepKind::Edge(edge), _) => {
                     edges.push(edge);

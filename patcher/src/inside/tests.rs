@@ -59,13 +59,15 @@ fn has_no_cycle(graph: &Graph, cut: impl Fn(EdgeId) -> bool) -> bool {
         let arriving = graph.arriving(Node::Block(block)).iter();
         waiting.push(arriving.filter(|&&edge| !cut(edge)).count());
     }
-    let mut left = graph.blocks().len();
+    let is_first = |block: &BlockId| waiting[block.index()] == 0;
+    work.extend(graph.block_ids().filter(is_first).map(Node::Block));
+    let mut left = graph.blocks().len() + 1;
     while let Some(node) = work.pop() {
+        left -= 1;
         for &edge in graph.leaving(node).iter().filter(|&&edge| !cut(edge)) {
             if let Node::Block(to) = graph.edge(edge).to {
                 waiting[to.index()] -= 1;
                 if waiting[to.index()] == 0 {
-                    left -= 1;
                     work.push(Node::Block(to));
                 }
             }
@@ -197,7 +199,7 @@ fn check_counts(graph: &Graph, loops: &Loops, taken: &[EdgeId]) -> Result<(), Te
 /// Checks the paths of a walk against those that its numbers stand for.
 fn check_walk(
     graph: &Graph,
-    loops: &Loops,
+    cut: &Cut,
     numbering: &Numbering,
     taken: &[EdgeId],
 ) -> Result<(), TestCaseError> {
@@ -223,8 +225,8 @@ fn check_walk(
                 end = Some((increment, End::Exit(edge)));
             }
             Action::Restart { end: a, start: b } => {
-                prop_assert!(loops.is_back(edge));
-                end = Some((a, End::Back(edge)));
+                prop_assert!(cut.is_cut(edge));
+                end = Some((a, End::Cut(edge)));
                 begin = Some((b, Start::Header(ends.to.block().unwrap())));
             }
         }
@@ -276,7 +278,7 @@ fn check_numbers(graph: &Graph, numbering: &Numbering) -> Result<(), TestCaseErr
             }
         }
         let end = match path.end {
-            End::Exit(edge) | End::Back(edge) => numbering.action(edge),
+            End::Exit(edge) | End::Cut(edge) => numbering.action(edge),
         };
         match end {
             Action::End(end) | Action::Restart { end, .. } => sum = sum.wrapping_add(end),
@@ -291,7 +293,7 @@ fn check_numbers(graph: &Graph, numbering: &Numbering) -> Result<(), TestCaseErr
 }
 
 /// The number of paths by a plain search, up to a limit.
-fn count_paths(graph: &Graph, loops: &Loops, limit: u64) -> u64 {
+fn count_paths(graph: &Graph, loops: &Loops, cut: &Cut, limit: u64) -> u64 {
     let headers = loops.loops().iter().map(|found| Node::Block(found.header));
     let entries = graph.leaving(Node::Entry).iter().map(|&e| graph.edge(e).to);
     let mut work: Vec<Node> = headers.chain(entries).collect();
@@ -299,7 +301,7 @@ fn count_paths(graph: &Graph, loops: &Loops, limit: u64) -> u64 {
     while let Some(node) = work.pop() {
         for &edge in graph.leaving(node) {
             let to = graph.edge(edge).to;
-            if loops.is_back(edge) || to == Node::Exit {
+            if cut.is_cut(edge) || to == Node::Exit {
                 paths += 1;
             } else {
                 work.push(to);
@@ -325,13 +327,16 @@ fn check_all(graph: &Graph, choices: &[prop::sample::Index]) -> Result<(), TestC
         check_counts(graph, &loops, &taken)?;
     }
     let weights: Vec<u64> = (0..graph.edges().len() as u64).map(|i| i * 7 % 5).collect();
-    for measured in [None, Some(&weights[..])] {
-        let numbering = Numbering::of(graph, &loops, measured).unwrap();
-        check_walk(graph, &loops, &numbering, &taken)?;
-        check_numbers(graph, &numbering)?;
-        const LIMIT: u64 = 5000;
-        let paths = count_paths(graph, &loops, LIMIT);
-        prop_assert_eq!(numbering.paths().min(LIMIT), paths);
+    for cut in [Cut::back(graph, &loops), Cut::headers(graph, &loops)] {
+        prop_assert!(has_no_cycle(graph, |edge| cut.is_cut(edge)));
+        for measured in [None, Some(&weights[..])] {
+            let numbering = Numbering::of(graph, &loops, &cut, measured).unwrap();
+            check_walk(graph, &cut, &numbering, &taken)?;
+            check_numbers(graph, &numbering)?;
+            const LIMIT: u64 = 5000;
+            let paths = count_paths(graph, &loops, &cut, LIMIT);
+            prop_assert_eq!(numbering.paths().min(LIMIT), paths);
+        }
     }
     Ok(())
 }
@@ -395,7 +400,7 @@ fn the_example_of_the_paper_has_six_paths() {
     ];
     let graph = graph(6, &edges, &[]);
     let loops = Loops::of(&graph);
-    let numbering = Numbering::of(&graph, &loops, None).unwrap();
+    let numbering = Numbering::of(&graph, &loops, &Cut::back(&graph, &loops), None).unwrap();
     assert_eq!(numbering.paths(), 6);
     let is_chord = |edge: &Action| matches!(edge, Action::Add(by) if *by != 0);
     let chords = numbering.actions().iter().filter(|a| is_chord(a)).count();
@@ -411,7 +416,7 @@ fn too_many_paths_are_reported() {
         let edges: Vec<(usize, usize)> = edges(conditions).collect();
         let graph = graph(2 * conditions + 1, &edges, &[]);
         let loops = Loops::of(&graph);
-        Numbering::of(&graph, &loops, None).map(|numbering| {
+        Numbering::of(&graph, &loops, &Cut::back(&graph, &loops), None).map(|numbering| {
             let path = numbering.decode(numbering.paths() - 1).unwrap();
             assert_eq!(path.blocks.first(), Some(&BlockId(0)));
             numbering.paths()

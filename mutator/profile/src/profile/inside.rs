@@ -211,9 +211,9 @@ impl Inside {
         lines
     }
 
-    /// True if both have the same graph: counts of one may be added to those of the other. The
-    /// addresses of `self` are those of `other` plus `distance` (modulo 2^64), which is 0 within
-    /// one file.
+    /// True if both have the same graph, and the same paths if both have paths: counts of one may be
+    /// added to those of the other. The addresses of `self` are those of `other` plus `distance`
+    /// (modulo 2^64), which is 0 within one file.
     pub(crate) fn has_graph_of(&self, other: &Self, distance: u64) -> bool {
         let is_same_loop = |(a, b): (&Loop, &Loop)| (a.header, a.parent) == (b.header, b.parent);
         let is_same_block = |(a, b): (&Block, &Block)| {
@@ -221,7 +221,13 @@ impl Inside {
         };
         let is_same_edge =
             |(a, b): (&Edge, &Edge)| (a.from, a.to, a.kind) == (b.from, b.to, b.kind);
-        self.blocks.len() == other.blocks.len()
+        let numbering = |of: &Self| of.path_totals.map(|totals| (totals.possible, totals.split));
+        let have_same_paths = match (numbering(self), numbering(other)) {
+            (Some(own), Some(other)) => own == other,
+            _ => true,
+        };
+        have_same_paths
+            && self.blocks.len() == other.blocks.len()
             && self.edges.len() == other.edges.len()
             && self.loops.len() == other.loops.len()
             && self.blocks.iter().zip(&other.blocks).all(is_same_block)

@@ -28,7 +28,8 @@ pub struct TakenPath {
 pub enum PathStart {
     /// A call of the function, or another arrival from outside.
     Entry,
-    /// The head of a loop, after an iteration.
+    /// The head of a loop, after an iteration, or after a path that ended there
+    /// ([`PathTotals::split`]).
     Loop,
 }
 
@@ -40,6 +41,8 @@ pub enum PathEnd {
     Exit,
     /// Back to the head of a loop.
     Loop,
+    /// To the head of a loop, from outside of it ([`PathTotals::split`]).
+    Enter,
 }
 
 /// The sums over all paths of a function.
@@ -47,6 +50,9 @@ pub enum PathEnd {
 pub struct PathTotals {
     /// The number of paths that the function has.
     pub possible: u64,
+    /// True if paths end where a loop is entered, because there are too many otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub split: bool,
     /// The number of activations that began on a path.
     pub begun: u64,
     /// The number of paths that were taken to their ends and are in no count: their activations had

@@ -80,7 +80,13 @@ pub fn paths_taken(inside: &Inside, possible: u64) -> String {
     let what = if possible == 1 { "path" } else { "paths" };
     let file = position(file_of(inside), None);
     let file = file.map_or_else(String::new, |file| format!(", lines of {file}"));
-    format!("{taken} of {possible} {what} taken{file}")
+    let is_split = inside.path_totals.is_some_and(|totals| totals.split);
+    let split = if is_split {
+        "; paths end where a loop is entered"
+    } else {
+        ""
+    };
+    format!("{taken} of {possible} {what} taken{file}{split}")
 }
 
 /// The paths that are in no count, with the reasons. Empty if there are none, or if paths were not
@@ -131,6 +137,7 @@ fn words(path: &TakenPath, places: &[String]) -> Vec<String> {
     let end = match path.end {
         Some(PathEnd::Exit) => "exit",
         Some(PathEnd::Loop) => "again",
+        Some(PathEnd::Enter) => "loop",
         None => "…",
     };
     let mut all = vec![start.to_owned()];

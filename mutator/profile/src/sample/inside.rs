@@ -166,6 +166,7 @@ pub fn with_paths() -> Profile {
     nested.paths = taken.collect();
     nested.path_totals = Some(PathTotals {
         possible: 13,
+        split: false,
         begun: 1004,
         unknown: 0,
         uncounted: 0,

@@ -82,7 +82,7 @@ impl InsideDoc {
             && self.trips.iter().flatten().all(|&(of, _)| of < loops)
             && self.paths.iter().all(|paths| {
                 let has_counters = paths.hashed || paths.paths <= MOST_COUNTERS;
-                has_counters && paths.back.iter().all(is_edge)
+                has_counters && paths.back.iter().chain(&paths.into_loops).all(is_edge)
             })
     }
 
@@ -99,8 +99,8 @@ impl InsideDoc {
             },
         });
         let edges: Vec<inside::Edge> = edges.collect();
-        let is_back = |edge: EdgeId| paths.back.binary_search(&edge.0).is_ok();
-        PathTable::of(self.segments.len(), &edges, is_back).ok()
+        let is_cut = |edge: EdgeId| paths.is_back(edge.0) || paths.is_into_loop(edge.0);
+        PathTable::of(self.segments.len(), &edges, is_cut).ok()
     }
 
     /// The counts of all edges. `None` if they do not follow from these of the counters.
@@ -279,6 +279,11 @@ impl Graph {
         }
         entry.path_totals = Some(PathTotals {
             possible: table.paths(),
+            split: self
+                .doc
+                .paths
+                .iter()
+                .any(|paths| !paths.into_loops.is_empty()),
             begun: counts.begun,
             unknown: counts.unknown,
             uncounted: counts.uncounted,
@@ -297,6 +302,12 @@ impl Graph {
         Some(along)
     }
 
+    /// True if paths end at the edge because it leads into a loop.
+    fn is_into_loop(&self, edge: EdgeId) -> bool {
+        let paths = self.doc.paths.as_ref();
+        paths.is_some_and(|paths| paths.is_into_loop(edge.0))
+    }
+
     /// The profile's entry for a path. A block is entered once on it, at its first segment.
     fn taken(&self, number: u64, path: &Path, count: u64) -> TakenPath {
         let segments = path.blocks.iter();
@@ -312,7 +323,8 @@ impl Graph {
             blocks,
             end: Some(match path.end {
                 inside::End::Exit(_) => PathEnd::Exit,
-                inside::End::Back(_) => PathEnd::Loop,
+                inside::End::Cut(edge) if self.is_into_loop(edge) => PathEnd::Enter,
+                inside::End::Cut(_) => PathEnd::Loop,
             }),
             count,
         }
@@ -382,7 +394,7 @@ fn edges_of(path: &Path) -> impl Iterator<Item = EdgeId> + '_ {
         inside::Start::Entry(edge) => Some(edge),
         inside::Start::Header(_) => None,
     };
-    let (inside::End::Exit(end) | inside::End::Back(end)) = path.end;
+    let (inside::End::Exit(end) | inside::End::Cut(end)) = path.end;
     start
         .into_iter()
         .chain(path.edges.iter().copied())

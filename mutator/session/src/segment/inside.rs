@@ -76,11 +76,23 @@ pub struct PathsDoc {
     pub paths: u64,
     /// True if the counters are a hash table.
     pub hashed: bool,
-    /// The back edges: indexes into [`InsideDoc::edges`], ascending.
+    /// The back edges, at which paths end: indexes into [`InsideDoc::edges`], ascending.
     pub back: Vec<u32>,
+    /// The edges into loops, if paths end there as well: indexes as in `back`, ascending.
+    pub into_loops: Vec<u32>,
 }
 
 impl PathsDoc {
+    /// True if the edge is a back edge.
+    pub(crate) fn is_back(&self, edge: u32) -> bool {
+        self.back.binary_search(&edge).is_ok()
+    }
+
+    /// True if the edge leads into a loop, and paths end there.
+    pub(crate) fn is_into_loop(&self, edge: u32) -> bool {
+        self.into_loops.binary_search(&edge).is_ok()
+    }
+
     /// The number of counters.
     fn counters(&self) -> u32 {
         let paths = if self.hashed { 2 * ENTRIES } else { self.paths };

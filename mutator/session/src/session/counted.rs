@@ -202,6 +202,7 @@ impl Counters {
             paths: paths.paths,
             hashed: paths.paths > PathCounting::MOST_COUNTED,
             back: paths.back.iter().map(|edge| edge.0).collect(),
+            into_loops: paths.into_loops.iter().map(|edge| edge.0).collect(),
         });
         let first = self.document.first_of_paths();
         let are_alone = self.hooks.is_empty();
