@@ -41,7 +41,7 @@ pub const SYMBOL_SPAN_END_STUB: &str = "ipath_span_end_stub";
 pub const SYMBOL_COUNT_STUB: &str = "ipath_count_stub";
 /// Symbol of the stub for paths.
 pub const SYMBOL_PATH_STUB: &str = "ipath_path_stub";
-/// Symbol of the table of [`Slot`](crate::path::Slot), [`SLOTS`](crate::path::SLOTS) long, in pages
+/// Symbol of the table of [`Slots`](crate::path::Slots), in pages
 /// that are zeroed in a forked child.
 pub const SYMBOL_PATHS: &str = "ipath_paths";
 /// Symbol of the stub that does nothing.

@@ -86,17 +86,65 @@ pub struct Slot {
     pub of: AtomicU64,
     /// The sum of the path up to here, shifted to the left by [`SUM_SHIFT`].
     pub sum: AtomicU64,
-    /// Not used; zero.
-    pub reserved: AtomicU64,
+    /// For a slot of a frame, the number of the page of stack that it is for; 0 if it is for none
+    /// yet.
+    pub page: AtomicU64,
+}
+
+impl Slot {
+    /// A free slot.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            key: AtomicU64::new(0),
+            of: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+            page: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The table of slots, in pages that are zeroed in a forked child.
+///
+/// A frame's slot is the first choice. It is for the frames of one page, for good. Only one thread
+/// at a time runs on a page of stack, so it is taken without a lock. If it is for another page or
+/// taken, one of the others is used.
+#[repr(C, align(4096))]
+pub struct Slots {
+    /// The slots of frames, by [`frame_slot`].
+    pub of_frames: [Slot; FRAME_SLOTS],
+    /// The others, by the hash of the key. They are taken with a lock.
+    pub others: [Slot; SLOTS],
+}
+
+/// The number of slots of frames, a power of two: one for each [`FRAME_ALIGN`] bytes of stack.
+pub const FRAME_SLOTS: usize = 1 << 13;
+/// Canonical frame addresses are multiples of this number (psABI 3.2.2).
+pub const FRAME_ALIGN: u64 = 16;
+
+/// The index of the slot of a frame.
+pub const fn frame_slot(key: u64) -> usize {
+    (key / FRAME_ALIGN) as usize % FRAME_SLOTS
+}
+
+/// The number of the page of a frame.
+pub const fn page(key: u64) -> u64 {
+    key / crate::PAGE
 }
 
 /// See [`Slot::sum`]. So it is the offset of the path's counter in bytes.
 pub const SUM_SHIFT: u32 = size_of::<u64>().trailing_zeros();
-/// The number of slots, a power of two.
+/// The number of slots that are not of frames, a power of two.
 pub const SLOTS: usize = 1 << 11;
-/// The number of slots that are tried for an activation, one after the other.
+/// The number of those slots that are tried for an activation, one after the other.
 pub const TRIED_SLOTS: usize = 8;
 /// The length of the table of slots in bytes.
-pub const SLOTS_BYTES: u64 = (SLOTS * size_of::<Slot>()) as u64;
+pub const SLOTS_BYTES: u64 = size_of::<Slots>() as u64;
 
 const _: () = assert!(size_of::<Slot>() == 32 && SLOTS_BYTES.is_multiple_of(crate::PAGE));

@@ -7,7 +7,7 @@ use abi::MAX_FUNCTIONS;
 use abi::count::{BANKS, Bank};
 use abi::counter::Event;
 use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
-use abi::path::{SLOTS, Slot};
+use abi::path::{FRAME_SLOTS, SLOTS, Slot, Slots};
 use abi::probe::{CHILDREN, CHILDREN_SHIFT, KIND, Kind, Probe, SPAN};
 use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use abi::segment::AREAS;
@@ -42,23 +42,13 @@ pub static ipath_alive: AlivePage = AlivePage(
     }; BANKS],
 );
 
-/// Whole pages, which `MADV_WIPEONFORK` zeroes in a forked child.
-#[repr(C, align(4096))]
-pub struct Slots(pub [Slot; SLOTS]);
-
 /// The slots of activations that are on a path.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_paths: Slots = Slots(
-    [const {
-        Slot {
-            key: AtomicU64::new(0),
-            of: AtomicU64::new(0),
-            sum: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-        }
-    }; SLOTS],
-);
+pub static ipath_paths: Slots = Slots {
+    of_frames: [const { Slot::new() }; FRAME_SLOTS],
+    others: [const { Slot::new() }; SLOTS],
+};
 
 /// The parameters of the session, set by the command.
 #[unsafe(no_mangle)]

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use abi::count::{BANK_OF, BANK_SHIFT, Bank};
 use abi::path::{
     ADDS, BEFORE, BEGINS, BEGUN, EACH, ENDS, ENTRIES, HISTOGRAM, Row, SLOTS, SUM_SHIFT, Slot,
-    TRIED_ENTRIES, TRIED_SLOTS, UNCOUNTED, UNKNOWN,
+    TRIED_ENTRIES, TRIED_SLOTS, UNCOUNTED, UNKNOWN, frame_slot, page,
 };
 
 use crate::arch::exchange;
@@ -67,11 +67,17 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
     Counters::of_thread().count(row, sum);
 }
 
-/// The slots that an activation may have.
+/// The slot of a frame.
 #[inline(always)]
-fn tried(key: u64) -> impl Iterator<Item = &'static Slot> {
+fn of_frame(key: u64) -> &'static Slot {
+    &ipath_paths.of_frames[frame_slot(key)]
+}
+
+/// The other slots that an activation may have.
+#[inline(always)]
+fn others(key: u64) -> impl Iterator<Item = &'static Slot> {
     let first = hash::bucket(key, SLOTS.trailing_zeros());
-    (first..first + TRIED_SLOTS).map(|index| &ipath_paths.0[index % SLOTS])
+    (first..first + TRIED_SLOTS).map(|index| &ipath_paths.others[index % SLOTS])
 }
 
 /// The slot of an activation. `None` if it has none.
@@ -80,9 +86,27 @@ fn slot_of(key: u64, row: &Row) -> Option<&'static Slot> {
     let is_it = |slot: &&Slot| {
         slot.key.load(Relaxed) == key && slot.of.load(Relaxed) == u64::from(row.first)
     };
-    let mut slots = tried(key);
-    let first = slots.next().filter(is_it);
-    first.or_else(|| slots.find(is_it))
+    let first = Some(of_frame(key)).filter(is_it);
+    first.or_else(|| others(key).find(is_it))
+}
+
+/// Takes the slot of a frame, if it is free. `None` if it is taken, or for another page.
+///
+/// A signal handler on the same page may take the slot before the key is stored. It gives it back
+/// when it returns.
+#[inline(always)]
+fn take_of_frame(key: u64) -> Option<&'static Slot> {
+    let slot = of_frame(key);
+    let own = page(key);
+    let is_own = || match slot.page.compare_exchange(0, own, Relaxed, Relaxed) {
+        Ok(_) => true,
+        Err(other) => other == own,
+    };
+    if slot.key.load(Relaxed) != 0 || !is_own() {
+        return None;
+    }
+    slot.key.store(key, Relaxed);
+    Some(slot)
 }
 
 /// Gives an activation a slot, if there is one, with the sum of the path that begins.
@@ -90,14 +114,16 @@ fn slot_of(key: u64, row: &Row) -> Option<&'static Slot> {
 /// If there is one with its frame address already, the activation before has been left.
 #[inline(always)]
 fn begin(key: u64, row: &Row) {
-    let claimed = || {
-        let mut free = tried(key).filter(|slot| slot.key.load(Relaxed) == 0);
+    let take_other = || {
+        let mut free = others(key).filter(|slot| slot.key.load(Relaxed) == 0);
         free.find(|slot| {
-            let claimed = slot.key.compare_exchange(0, key, Relaxed, Relaxed);
-            claimed.is_ok()
+            let taken = slot.key.compare_exchange(0, key, Relaxed, Relaxed);
+            taken.is_ok()
         })
     };
-    if let Some(slot) = slot_of(key, row).or_else(claimed) {
+    let known = slot_of(key, row);
+    let slot = known.or_else(|| take_of_frame(key)).or_else(take_other);
+    if let Some(slot) = slot {
         slot.of.store(u64::from(row.first), Relaxed);
         slot.sum.store(row.start << SUM_SHIFT, Relaxed);
     }

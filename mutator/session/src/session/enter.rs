@@ -219,8 +219,12 @@ const _: () = assert!(
         && PathRow::BEFORE == path::BEFORE
         && PathRow::OF as usize == offset_of!(Slot, of)
         && PathRow::SUM as usize == offset_of!(Slot, sum)
-        && 1 << PathRow::SLOT_BITS == path::SLOTS
-        && 1 << PathRow::SLOT_SHIFT == size_of::<Slot>()
+        && PathRow::BEGUN == path::BEGUN
+        && PathRow::PAGE as usize == offset_of!(Slot, page)
+        && 1 << PathRow::PAGE_SHIFT == abi::PAGE
+        && PathRow::FRAMES as u64 == (path::FRAME_SLOTS as u64 - 1) * path::FRAME_ALIGN
+        && 2 * path::FRAME_ALIGN == size_of::<Slot>() as u64
+        && offset_of!(path::Slots, of_frames) == 0
 );
 
 /// True if the runtime finds the thread pointer in the first word of the control block.

@@ -59,18 +59,21 @@ impl PathRow {
     /// The number of the function's counters before those of its paths.
     pub const BEFORE: u32 = 3;
 
+    /// The number of the counter of activations that have begun.
+    pub const BEGUN: u32 = 0;
+
     /// The offset of the function's number in a slot. The key is at offset 0.
     pub const OF: u8 = 8;
     /// The offset of the sum in a slot. It is 8 times the sum of the path: the offset of the
     /// path's counter.
     pub const SUM: u8 = 16;
-    /// The slot that is tried first for a key is the highest bits of its product with
-    /// this number.
-    pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    /// The number of these bits.
-    pub const SLOT_BITS: u8 = 11;
-    /// The size of a slot in bytes is 2 to the power of this number.
-    pub const SLOT_SHIFT: u8 = 5;
+    /// The offset of the number of the page in a slot of a frame.
+    pub const PAGE: u8 = 24;
+    /// A page has 2 to the power of this number bytes.
+    pub const PAGE_SHIFT: u8 = 12;
+    /// The slot of a frame is twice as many bytes from the start of the table as these bits of the
+    /// key state.
+    pub const FRAMES: u32 = 0x1fff0;
 
     /// The bytes of the row.
     pub fn bytes(&self) -> [u8; Self::LEN] {
@@ -94,11 +97,11 @@ impl PathRow {
     /// number does not fit into an instruction, or because the row needs more than a slot and a
     /// counter.
     fn immediates(&self) -> Option<Immediates> {
-        let counts = self.kind != Self::ADDS;
-        if self.kind == Self::BEGINS || counts && self.counters != Self::EACH {
-            return None;
-        }
-        let paths = if counts { self.paths } else { 0 };
+        let paths = match self.kind {
+            Self::BEGINS | Self::ADDS => 0,
+            _ if self.counters == Self::EACH => self.paths,
+            _ => return None,
+        };
         Some(Immediates {
             add: immediate(self.add)?,
             start: immediate(self.start)?,
@@ -121,7 +124,7 @@ pub(super) fn immediate(counters: u64) -> Option<i32> {
 }
 
 /// The maximum length of the code that does without the stub, in bytes.
-const FOLLOW: usize = 256;
+const FOLLOW: usize = 288;
 /// The maximum length of the hook of a path and of its row, in bytes.
 pub const PATH_HOOK: usize = FOLLOW + HOOK_AT_POINT + 2 + PathRow::LEN + PathRow::ALIGN;
 
@@ -167,9 +170,8 @@ impl Code {
         Ok(())
     }
 
-    /// Appends code that does the work of a row if the activation is in the slot that is tried
-    /// first, and the thread has a bank of its own. Otherwise nothing is changed and `slowly` is
-    /// done.
+    /// Appends code that does the work of a row if the activation has the slot of its frame, or
+    /// takes it, and the thread has a bank of its own. Otherwise `slowly` is done.
     fn follow(
         &mut self,
         row: &PathRow,
@@ -182,11 +184,13 @@ impl Code {
         let (sum, slot) = (spill.used[0], spill.used[1]);
         let [otherwise, after] = [self.label(), self.label()];
         self.spill(&spill);
-        if counts {
+        if row.kind == PathRow::BEGINS {
+            let registers = [sum, slot, spill.used[2]];
+            let places = (spill.lowered(), banks, slots);
+            self.begin(row, registers, (places, with.start), otherwise)?;
+        } else if counts {
             self.look_up(sum, spill.used[2], banks, otherwise)?;
-        }
-        self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
-        if counts {
+            self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
             let bank = spill.used[2];
             let (prefix, modrm) = fields(true, sum, slot);
             self.put(&[prefix, 0x8b, 0x40 | modrm, PathRow::SUM]); // mov sum, [slot + SUM]
@@ -210,6 +214,7 @@ impl Code {
             }
             self.increment_at(bank, sum, row.key.first + PathRow::BEFORE);
         } else {
+            self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
             let (prefix, modrm) = fields(true, 0, slot);
             self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::SUM]); // add [slot + SUM], add
             self.put(&with.add.to_le_bytes());
@@ -224,15 +229,79 @@ impl Code {
         Ok(())
     }
 
-    /// Appends code that sets `slot` to the address of the slot that is tried first. If it is not
-    /// that of the activation, it jumps to the label `otherwise`. Overwrites `key` and the flags.
-    /// `lowered` is how much the stack pointer is lower than the program's.
+    /// Appends code that takes the slot of the frame, with the sum `start`, and counts the
+    /// activation. It jumps to the label `otherwise` if the slot is taken, or not for this page, or
+    /// if the thread has no bank.
+    ///
+    /// The key is stored first. A signal handler on the same page may have the slot before that,
+    /// and gives it back when it returns.
+    fn begin(
+        &mut self,
+        row: &PathRow,
+        [key, slot, bank]: [u8; 3],
+        ((lowered, banks, slots), start): ((i32, Avma, Avma), i32),
+        otherwise: usize,
+    ) -> Result<(), CodeError> {
+        let is_free = self.label();
+        self.slot_of_frame(&row.key, (key, slot), (lowered, slots))?;
+        let (prefix, modrm) = fields(true, key, bank);
+        self.put(&[prefix, 0x89, 0xc0 | modrm]); // mov page, key
+        let (prefix, modrm) = fields(true, 5, bank);
+        self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, PathRow::PAGE_SHIFT]); // shr page, 12
+        let (prefix, modrm) = fields(true, bank, slot);
+        self.put(&[prefix, 0x39, 0x40 | modrm, PathRow::PAGE]); // cmp [slot + PAGE], page
+        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne: for another page
+        let (prefix, modrm) = fields(true, 7, slot);
+        self.put(&[prefix & !4, 0x83, 0x40 | modrm, 0, 0]); // cmp qword ptr [slot], 0
+        self.branch(&[0x0f, 0x84], Goal::Label(is_free)); // je
+        self.is_slot_of(&row.key, (key, slot), otherwise);
+        self.place(is_free);
+        let (prefix, modrm) = fields(true, key, slot);
+        self.put(&[prefix, 0x89, 0x40 | modrm, 0]); // mov [slot], key
+        let (prefix, modrm) = fields(true, 0, slot);
+        for (at, word) in [(PathRow::OF, row.key.first), (PathRow::SUM, start as u32)] {
+            self.put(&[prefix & !4, 0xc7, 0x40 | modrm, at]); // mov qword ptr [slot + at], word
+            self.put(&word.to_le_bytes());
+        }
+        self.look_up(key, bank, banks, otherwise)?;
+        self.increment(bank, row.key.first + PathRow::BEGUN);
+        Ok(())
+    }
+
+    /// Appends code that sets `slot` to the address of the slot of the frame. If it is not that of
+    /// the activation, it jumps to the label `otherwise`. Overwrites `key` and the flags. `lowered`
+    /// is how much the stack pointer is lower than the program's.
     pub(super) fn find_slot(
+        &mut self,
+        of: &PathKey,
+        registers: (u8, u8),
+        places: (i32, Avma),
+        otherwise: usize,
+    ) -> Result<(), CodeError> {
+        self.slot_of_frame(of, registers, places)?;
+        self.is_slot_of(of, registers, otherwise);
+        Ok(())
+    }
+
+    /// Appends a jump to the label `otherwise`, if the slot at the address in `slot` is not that of
+    /// the activation with this key.
+    fn is_slot_of(&mut self, of: &PathKey, (key, slot): (u8, u8), otherwise: usize) {
+        let (prefix, modrm) = fields(true, key, slot);
+        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [slot], key
+        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
+        let (prefix, modrm) = fields(false, 7, slot);
+        self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::OF]); // cmp dword ptr [slot + OF], first
+        self.put(&of.first.to_le_bytes());
+        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
+    }
+
+    /// Appends code that sets `key` to the key of the activation, and `slot` to the address of the
+    /// slot of its frame.
+    fn slot_of_frame(
         &mut self,
         of: &PathKey,
         (key, slot): (u8, u8),
         (lowered, slots): (i32, Avma),
-        otherwise: usize,
     ) -> Result<(), CodeError> {
         const RSP: u8 = 4;
         const RBP: u8 = 5;
@@ -245,25 +314,15 @@ impl Code {
             self.put(&[prefix, 0x8d, 0x80 | modrm, 0x24]); // lea key, [rsp + disp32]
             self.put(&(of.key + lowered).to_le_bytes());
         }
-        let (prefix, _) = fields(true, 0, slot);
-        self.put(&[prefix, 0xb8 | slot & 7]); // mov slot, imm64
-        self.put(&PathRow::MULTIPLIER.to_le_bytes());
-        let (prefix, modrm) = fields(true, slot, key);
-        self.put(&[prefix, 0x0f, 0xaf, 0xc0 | modrm]); // imul slot, key
-        let (prefix, modrm) = fields(true, 5, slot);
-        let shift = 64 - PathRow::SLOT_BITS;
-        self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, shift]); // shr slot, 53
-        let (prefix, modrm) = fields(true, 4, slot);
-        self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, PathRow::SLOT_SHIFT]); // shl slot, 5
+        let (prefix, modrm) = fields(false, key, slot);
+        self.put(&[prefix, 0x89, 0xc0 | modrm]); // mov slot, key (32 bits)
+        let (prefix, modrm) = fields(false, 4, slot);
+        self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // and slot, FRAMES
+        self.put(&PathRow::FRAMES.to_le_bytes());
+        let (prefix, modrm) = fields(false, slot, slot);
+        self.put(&[prefix, 0x01, 0xc0 | modrm]); // add slot, slot: a slot is 32 bytes
         let (prefix, modrm) = fields(true, slot, 5);
         self.rip_relative(&[prefix & !1, 0x03, modrm, 0, 0, 0, 0], 3, slots)?; // add slot, [slots]
-        let (prefix, modrm) = fields(true, key, slot);
-        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [slot], key
-        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
-        let (prefix, modrm) = fields(false, 7, slot);
-        self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::OF]); // cmp dword ptr [slot + OF], first
-        self.put(&of.first.to_le_bytes());
-        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
         Ok(())
     }
 
