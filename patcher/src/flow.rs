@@ -56,6 +56,7 @@ pub use exit::{Leave, LeaveKind};
 pub(crate) use foreign::foreign_short_branch;
 pub use frames::frames;
 pub use graph::{Doubt, Flow};
+pub(crate) use height::Heights;
 pub(crate) use leave::{is_fragment, returns_to_caller, runs_on};
 pub use module::ModuleContext;
 pub use recipe::{Frame, Recipe, recipes};

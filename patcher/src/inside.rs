@@ -41,6 +41,7 @@ mod tally;
 mod tests;
 mod union;
 mod weights;
+mod whole;
 
 pub use chords::{Chords, Contradiction, Counts, check};
 pub use counter::{Counter, Transfer};

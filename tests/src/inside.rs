@@ -155,17 +155,13 @@ pub fn back_edges(inside: &Value) -> BTreeSet<(usize, usize)> {
     back
 }
 
-/// The edges of an entry at which paths end and others begin.
-fn cut_edges(inside: &Value) -> BTreeSet<(usize, usize)> {
-    let mut cut = back_edges(inside);
-    if inside["path_totals"]["split"] == true {
-        let loops = list(inside, "loops").iter();
-        let headers: BTreeSet<usize> = loops.map(|of| number(&of["header"]) as usize).collect();
-        let edges = arrivals(inside).into_iter();
-        let edges = edges.filter_map(|(from, to)| Some((from?, to)));
-        cut.extend(edges.filter(|(_, to)| headers.contains(to)));
-    }
-    cut
+/// The edges of an entry between blocks to the heads of loops.
+fn edges_to_heads(inside: &Value) -> BTreeSet<(usize, usize)> {
+    let loops = list(inside, "loops").iter();
+    let heads: BTreeSet<usize> = loops.map(|of| number(&of["header"]) as usize).collect();
+    let edges = arrivals(inside).into_iter();
+    let edges = edges.filter_map(|(from, to)| Some((from?, to)));
+    edges.filter(|(_, to)| heads.contains(to)).collect()
 }
 
 /// True if each cycle of an entry has a back edge.
@@ -188,45 +184,88 @@ pub fn is_reducible(inside: &Value) -> bool {
 /// The paths of one function that a stepped program takes.
 pub struct Walked {
     ranges: Vec<Range<u64>>,
-    /// The edges at which a path ends and another one begins.
-    cut: BTreeSet<(usize, usize)>,
+    /// Paths that end at back edges.
+    whole: Cut,
+    /// Paths that also end where a loop is entered.
+    split: Cut,
+}
+
+/// The paths of a function that end at these edges.
+struct Cut {
+    edges: BTreeSet<(usize, usize)>,
     /// The unfinished path of each activation, by the number of calls that it is in.
     open: BTreeMap<usize, (bool, Vec<usize>)>,
     /// The finished paths.
-    pub routes: BTreeMap<Route, u64>,
+    routes: BTreeMap<Route, u64>,
 }
 
 impl Walked {
     /// For the blocks and loops of an entry.
     pub fn of(inside: &Value) -> Self {
+        let back = back_edges(inside);
+        let all = back.union(&edges_to_heads(inside)).copied().collect();
         Self {
             ranges: ranges(inside),
-            cut: cut_edges(inside),
-            open: BTreeMap::new(),
-            routes: BTreeMap::new(),
+            whole: Cut::at(back),
+            split: Cut::at(all),
         }
+    }
+
+    /// The finished paths, cut as those of the entry are.
+    pub fn routes(&self, inside: &Value) -> &BTreeMap<Route, u64> {
+        let is_split = inside["path_totals"]["split"] == true;
+        let own = if is_split { &self.split } else { &self.whole };
+        &own.routes
+    }
+
+    /// True if both have the same finished paths.
+    pub fn has_routes_of(&self, other: &Self) -> bool {
+        self.whole.routes == other.whole.routes && self.split.routes == other.split.routes
     }
 
     /// A transfer of the activation that is in `calls` calls; 0 stands for the outside.
     pub fn see(&mut self, calls: usize, (from, to): (u64, u64)) {
         let block = |at: u64| self.ranges.iter().position(|range| range.contains(&at));
-        let (from_block, to_block) = (block(from), block(to));
-        let Some(next) = to_block else {
+        let is_edge = |last: usize, next: usize| {
+            self.ranges[next].start == to && (last != next || from >= to)
+        };
+        let (last, next) = (block(from), block(to));
+        let is_edge = last
+            .zip(next)
+            .is_none_or(|(last, next)| is_edge(last, next));
+        if is_edge {
+            self.whole.see(calls, (last, next));
+            self.split.see(calls, (last, next));
+        }
+    }
+}
+
+impl Cut {
+    fn at(edges: BTreeSet<(usize, usize)>) -> Self {
+        Self {
+            edges,
+            open: BTreeMap::new(),
+            routes: BTreeMap::new(),
+        }
+    }
+
+    /// A transfer between blocks, or from or to the outside.
+    fn see(&mut self, calls: usize, (last, next): (Option<usize>, Option<usize>)) {
+        let Some(next) = next else {
             if let Some((start, blocks)) = self.open.remove(&calls) {
                 *self.routes.entry((start, blocks, true)).or_default() += 1;
             }
             return;
         };
-        let Some(last) = from_block else {
+        let Some(last) = last else {
             // An activation before, in as many calls, has been left.
             self.open.insert(calls, (true, vec![next]));
             return;
         };
-        let is_edge = self.ranges[next].start == to && (last != next || from >= to);
-        let Some(path) = self.open.get_mut(&calls).filter(|_| is_edge) else {
+        let Some(path) = self.open.get_mut(&calls) else {
             return;
         };
-        if self.cut.contains(&(last, next)) {
+        if self.edges.contains(&(last, next)) {
             let (start, blocks) = std::mem::replace(path, (false, vec![next]));
             *self.routes.entry((start, blocks, false)).or_default() += 1;
         } else {

@@ -238,8 +238,9 @@ impl Compared<'_> {
                 if *option == "--paths" {
                     let found = known_routes(inside);
                     equal.paths += found.len();
-                    if found != seen.walked.routes {
-                        wrong.push(difference("paths", key, &found, &seen.walked.routes));
+                    let expected = seen.walked.routes(inside);
+                    if found != *expected {
+                        wrong.push(difference("paths", key, &found, expected));
                     }
                 } else {
                     let found: Vec<_> = trips(inside).into_iter().map(|trip| trip.2).collect();
@@ -359,7 +360,7 @@ fn known_routes(inside: &Value) -> BTreeMap<Route, u64> {
 }
 
 fn has_equal_paths(one: &Seen, other: &Seen) -> bool {
-    one.walked.routes == other.walked.routes && one.trips.found == other.trips.found
+    one.walked.has_routes_of(&other.walked) && one.trips.found == other.trips.found
 }
 
 /// The edges of an entry, except those inside calls, with their counts.

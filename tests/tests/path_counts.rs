@@ -85,7 +85,7 @@ fn equal(
         },
     );
     for ((name, inside), walked) in found.iter().zip(walked) {
-        assert_eq!(routes(inside), walked.routes, "{name}: {inside:#}");
+        assert_eq!(&routes(inside), walked.routes(inside), "{name}: {inside:#}");
         assert_eq!(inside["path_totals"]["unknown"], 0, "{name}");
         assert_eq!(inside["path_totals"]["uncounted"], 0, "{name}");
     }

@@ -69,14 +69,15 @@ impl Builder<'_> {
         let free = (of.free.registers, of.free.flags);
         let base = self.site.counters_from;
         let path: Option<PathEntry> = of.entry(base, cells.slots);
+        let bank = (region.bank, region.height(header));
         if let Some(table) = cells.table {
-            self.out.enter(region.bank, free, (table, path), banked)?;
+            self.out.enter(bank, free, (table, path), banked)?;
             // The stub makes the thread the owner of a bank that has none.
             self.out.hook(cells.claim, cells.stub, true)?;
             let again = self.out.label();
             self.out.place(again);
             self.again.entry((number, index)).or_insert(again);
-            self.out.enter(region.bank, free, (table, path), banked)?;
+            self.out.enter(bank, free, (table, path), banked)?;
         }
         self.out.jump(Goal::Label(shared));
         Ok(())
@@ -138,17 +139,22 @@ impl Builder<'_> {
                 }
                 Piece::Count { step, more, next } => {
                     self.pair_in(region, mode, next);
-                    let counter = self.site.counters_from + step.first + PathRow::BEFORE;
-                    let Action::Restart { end, .. } = step.action else {
-                        continue;
+                    let first = self.site.counters_from + step.first;
+                    let counter = match step.action {
+                        Action::Restart { end, .. } | Action::End(end) => first
+                            .wrapping_add(PathRow::BEFORE)
+                            .wrapping_add(end as u32)
+                            .wrapping_add(more as u32),
+                        Action::Start(_) => first + PathRow::BEGUN,
+                        Action::Add(_) => continue,
                     };
-                    let counter = counter.wrapping_add(end as u32).wrapping_add(more as u32);
-                    let inner = self.out.count_in(region.bank, counter, step.free.flags);
+                    let bank = (region.bank, region.height(next));
+                    let inner = self.out.count_in(bank, counter, step.free.flags);
                     self.walk_in(region, inner, next);
                 }
                 Piece::Reload { next } => {
                     self.pair_in(region, mode, next);
-                    self.out.reload(region.bank);
+                    self.out.reload(region.bank, region.height(next));
                 }
                 Piece::Advance { by, next } => {
                     self.pair_in(region, mode, next);
@@ -296,6 +302,10 @@ impl Builder<'_> {
     ) -> Result<(), EmitError> {
         let insn = &region.insns[index];
         let displaced: &Displaced = &insn.displaced;
+        if insn.is_exit {
+            self.leave(region, mode, displaced.at);
+            return Ok(());
+        }
         if let Some(dispatch) = &insn.dispatch {
             let inside = |&target: &Svma| Some(ways.jumps[region.index_of(target)?]);
             let labels = dispatch.targets().iter().map(inside).collect();
@@ -333,7 +343,8 @@ impl Builder<'_> {
             self.out.advance(region.bank, more);
         }
         if matches!(mode, Mode::Banked) {
-            self.out.leave(region.bank);
+            let height = region.height(of.targets()[0]);
+            self.out.leave(region.bank, height);
         }
         self.out.jump_to(of);
         let mut entries = Vec::new();
@@ -362,7 +373,7 @@ impl Builder<'_> {
 
     /// Emits an instruction that is no jump.
     fn plain(&mut self, region: &Region, mode: Mode, insn: &Moved) -> Result<(), EmitError> {
-        let is_lower = matches!(mode, Mode::Banked) && region.bank.is_spilled();
+        let is_lower = matches!(mode, Mode::Banked) && region.bank.is_lowered();
         match insn.lowered.as_ref().filter(|_| is_lower) {
             Some(lowered) => self.out.lowered(lowered),
             None => self.out.displaced(&insn.displaced, self.bias, None)?,
@@ -390,7 +401,7 @@ impl Builder<'_> {
     /// Emits the way out of the region, to `target`.
     fn leave(&mut self, region: &Region, mode: Mode, target: Svma) {
         if matches!(mode, Mode::Banked) {
-            let left = self.out.leave(region.bank);
+            let left = self.out.leave(region.bank, region.height(target));
             let last = self.banked.last().map(|last| last.pcs.trampoline);
             let unpaired = left.plain.into_iter().filter(|&at| Some(at) != last);
             let pairs = unpaired.map(|at| self.banked_pc(region, target, at));
@@ -421,7 +432,8 @@ impl Builder<'_> {
         match (mode, tally) {
             (Mode::Banked, Tally::Count(counter)) => {
                 let number = base + counter.number;
-                let inner = self.out.count_in(region.bank, number, counter.free.flags);
+                let bank = (region.bank, region.height(next));
+                let inner = self.out.count_in(bank, number, counter.free.flags);
                 self.walk_in(region, inner, next);
             }
             (Mode::Shared(cells), Tally::Count(counter)) => {
@@ -470,6 +482,7 @@ impl Builder<'_> {
                 trampoline: at,
             },
             register: region.bank.number(),
+            saved_at: region.bank.saved_at(region.height(original)),
         }
     }
 }

@@ -59,14 +59,17 @@ pub struct PcPair {
 
 /// Equivalent program counters in a copy that has spilled a register.
 ///
-/// To move a thread to the original code, set the register to the word at the stack pointer, and
-/// raise the stack pointer by [`LOWERED`](crate::isa::LOWERED) bytes.
+/// To move a thread to the original code, set the register to the word at `saved_at` bytes from the
+/// stack pointer. If that is at the stack pointer, raise the latter by
+/// [`LOWERED`](crate::isa::LOWERED) bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BankedPc {
     /// The program counters.
     pub pcs: PcPair,
     /// The number of the register, as encoded in instructions.
     pub register: u8,
+    /// The distance from the stack pointer to its value, in bytes.
+    pub saved_at: i32,
 }
 
 /// Reasons why a trampoline cannot be emitted at the given address.

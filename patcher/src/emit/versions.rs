@@ -29,6 +29,12 @@ impl Sum {
         register: None,
         more: 0,
     };
+
+    /// The sum at the entry of a function. The register has the address of the bank.
+    const BEFORE: Self = Self {
+        register: Some(0),
+        more: 0,
+    };
 }
 
 /// The number of a label of the versions. Those of the versions that are entered from outside are
@@ -40,8 +46,8 @@ pub(super) type Label = usize;
 pub(super) enum Piece {
     /// The label is here.
     Place(Label),
-    /// A path ends. `more` is to be added to the number of the counter. A thread before the count
-    /// is about to go on at `next`.
+    /// A path or an activation begins or ends. `more` is to be added to the number of the counter.
+    /// A thread before the count is about to go on at `next`.
     Count {
         step: PathStep,
         more: i64,
@@ -82,13 +88,16 @@ pub(super) fn most_copies(region: &Region) -> usize {
 pub(super) fn versions(region: &Region, entered: &BTreeSet<usize>) -> Vec<Piece> {
     let mut versions = Versions {
         region,
+        begin: begin(region),
         leaders: leaders(region, entered),
         labels: BTreeMap::new(),
         next: region.insns.len(),
         waiting: VecDeque::new(),
     };
     for &index in entered {
-        versions.label(index, Sum::ENTERED);
+        let is_begin = versions.begin == Some(index);
+        let sum = if is_begin { Sum::BEFORE } else { Sum::ENTERED };
+        versions.label(index, sum);
     }
     let mut chains = Vec::new();
     while let Some(start) = versions.waiting.pop_front() {
@@ -114,8 +123,17 @@ enum Start {
     At(Option<usize>, Svma, Sum, Label),
 }
 
+/// The index of the instruction at the entry of a function that is copied as a whole. Control does
+/// not come back to it.
+fn begin(region: &Region) -> Option<usize> {
+    let entry = region.headers.iter().find(|header| header.is_entry)?;
+    region.index_of(entry.at)
+}
+
 struct Versions<'r> {
     region: &'r Region,
+    /// The index of the instruction at the entry of a function.
+    begin: Option<usize>,
     leaders: BTreeSet<usize>,
     /// The labels of all versions, by the index of the instruction.
     labels: BTreeMap<usize, BTreeMap<Sum, Label>>,
@@ -132,7 +150,7 @@ impl Versions<'_> {
             return Some(known);
         }
         let others = own.keys().filter(|other| **other != Sum::ENTERED).count();
-        let label = if sum == Sum::ENTERED {
+        let label = if sum == Sum::ENTERED || self.begin == Some(index) {
             index
         } else if others + 1 < most_copies(self.region) {
             self.next += 1;
@@ -168,6 +186,10 @@ impl Versions<'_> {
             let displaced = &insn.displaced;
             let (at, end) = (displaced.at, displaced.end());
             self.steps(&mut pieces, (index, Transfer::Reached), at, &mut sum);
+            if insn.is_exit {
+                pieces.push(Piece::Leave(at));
+                return pieces;
+            }
             if let Some(dispatch) = &insn.dispatch {
                 let is_inside = |&target: &Svma| region.index_of(target).is_some();
                 let targets = dispatch.targets().iter();
@@ -271,8 +293,18 @@ impl Versions<'_> {
                         more: (start as i64).wrapping_sub(register),
                     };
                 }
-                // A region has no such step.
-                Action::Start(_) | Action::End(_) => {}
+                Action::Start(start) => {
+                    pieces.push(Piece::Count {
+                        step,
+                        more: 0,
+                        next,
+                    });
+                    sum.more = start as i64;
+                }
+                Action::End(_) => {
+                    let more = sum.more;
+                    pieces.push(Piece::Count { step, more, next });
+                }
             }
         }
     }
@@ -284,7 +316,9 @@ impl Versions<'_> {
             pieces.push(Piece::Jump { to, target });
             return;
         }
-        if sum.more != 0 {
+        // Where control leaves a function, no path goes on.
+        let goes_on = index.is_some() || !self.region.bank.is_of_function();
+        if sum.more != 0 && goes_on {
             pieces.push(Piece::Advance {
                 by: sum.more,
                 next: target,

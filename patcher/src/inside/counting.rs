@@ -99,7 +99,27 @@ fn count(
     (place, transfer): (Place, Transfer),
     free: impl Fn(Svma) -> Free,
 ) -> Count {
-    let (at, free) = match place {
+    let (at, free) = at_free_place(flow, graph, (edge, place), free);
+    Count {
+        edge,
+        at,
+        counter: Counter {
+            number,
+            transfer,
+            free,
+        },
+    }
+}
+
+/// The instruction at which the hook of an edge with this place is cheapest, and what the hook may
+/// overwrite.
+pub(super) fn at_free_place(
+    flow: &Flow,
+    graph: &Graph,
+    (edge, place): (EdgeId, Place),
+    free: impl Fn(Svma) -> Free,
+) -> (Svma, Free) {
+    match place {
         Place::Start(block, at) | Place::End(block, at) => {
             at_free_flags(flow, graph.block(block), at, free)
         }
@@ -109,15 +129,6 @@ fn count(
             let next = next.map(|block| graph.block(block).range.start);
             (at, next.map(free).unwrap_or_default())
         }
-    };
-    Count {
-        edge,
-        at,
-        counter: Counter {
-            number,
-            transfer,
-            free,
-        },
     }
 }
 

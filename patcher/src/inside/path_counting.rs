@@ -13,7 +13,7 @@ use crate::function::Function;
 use crate::image::Image;
 use crate::isa::{Control, Insn, PathRow};
 
-use super::counting::{NoPlace, divided, placed};
+use super::counting::{NoPlace, at_free_place, divided, placed};
 use super::cut::Cut;
 use super::graph::{BlockId, EdgeId, EdgeKind, Graph, Node};
 use super::liveness::Liveness;
@@ -297,42 +297,38 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
             segments,
             ..
         } = self;
+        let free = |at| live.free_before(flow, graph, at);
         let placed = actions.map(|(edge, action, own)| {
             let (place, transfer) = placed(segments, edge)?;
-            Ok((edge, place, transfer, action, own))
+            let (at, free) = at_free_place(flow, segments, (edge, place), free);
+            let departs = !matches!(place, Place::Start(..));
+            Ok(((at, departs, transfer), place.at(), free, action, own))
         });
         let mut placed = placed.collect::<Result<Vec<_>, NoPlace>>()?;
-        placed.sort_by_key(|&(_, place, transfer, ..)| {
-            let departs = !matches!(place, Place::Start(..));
-            (place.at(), departs, transfer)
-        });
-        let at: Vec<Svma> = placed.iter().map(|(_, place, ..)| place.at()).collect();
-        let frames = frames_before(self.image, self.context, self.function, &at);
-        let free = |place: Place, edge: EdgeId| match place {
-            Place::Start(_, at) | Place::End(_, at) => live.free_before(flow, graph, at),
-            // The hook runs between the branch and its target.
-            Place::Branch(..) => {
-                let next = segments.edge(edge).to.block();
-                let next = next.map(|block| segments.block(block).range.start);
-                let free = |at| live.free_before(flow, graph, at);
-                next.map(free).unwrap_or_default()
-            }
-        };
+        placed.sort_by_key(|&(order, ..)| order);
+        // A function that replaces its stack leaves other activations. Its frame is known before.
+        let both = placed.iter().flat_map(|&((at, ..), place, ..)| [at, place]);
+        let both: Vec<Svma> = both.collect();
+        let frames = frames_before(self.image, self.context, self.function, &both);
+        let (frames, _) = frames.as_chunks::<2>();
         let hooks = placed.iter().zip(frames).zip(0..);
-        let hooks = hooks.map(|((&(edge, place, transfer, action, own), frame), number)| {
-            let frame = frame.ok_or(Pathless::UnknownFrame(place.at()))?;
-            let step = PathStep {
-                number,
-                transfer,
-                action,
-                free: free(place, edge),
-                frame: frame.into(),
-                first: own.first,
-                paths: own.paths,
-                counters: own.kind,
-            };
-            Ok((place.at(), step))
-        });
+        let hooks = hooks.map(
+            |((&((at, _, transfer), place, free, action, own), &[frame, at_place]), number)| {
+                let frame = frame.ok_or(Pathless::UnknownFrame(at))?;
+                at_place.ok_or(Pathless::UnknownFrame(place))?;
+                let step = PathStep {
+                    number,
+                    transfer,
+                    action,
+                    free,
+                    frame: frame.into(),
+                    first: own.first,
+                    paths: own.paths,
+                    counters: own.kind,
+                };
+                Ok((at, step))
+            },
+        );
         hooks.collect()
     }
 }

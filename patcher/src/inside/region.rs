@@ -1,18 +1,19 @@
-//! Loops that run from a copy while their edges or paths are counted.
+//! Code that runs from a copy while its edges or paths are counted.
 //!
-//! A region is an outermost loop without calls, with all loops in it. Control enters it only at its
-//! header. The copy has the counters between its instructions, so a count costs one increment. The
-//! way into the copy is patched at the header. It is also patched at the headers of the loops in
-//! it, for threads that are in one of these loops when the patches are written.
+//! A region is a function that calls nothing ([`Whole`]), or an outermost loop without calls, with
+//! all loops in it. Control enters it only at the function's entry or the loop's header. The copy
+//! has the counters between its instructions, so a count costs one increment. The way into the copy
+//! is patched there. It is also patched at the headers of the loops in it, for threads that are in
+//! one of these loops when the patches are written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::addr::{Avma, Svma};
 use crate::flow::ModuleContext;
 use crate::image::Image;
 use crate::isa::{
-    self, BankRegister, Control, Dispatch, Displaced, Insn, PathEntry, PathRow, Registers,
-    SavedFlags,
+    self, BankRegister, CFA_AT_ENTRY, Control, Dispatch, Displaced, Height, Insn, PathEntry,
+    PathRow, Registers, SavedFlags,
 };
 
 use super::counter::Transfer;
@@ -23,29 +24,37 @@ use super::liveness::{Free, Liveness};
 use super::loops::LoopId;
 use super::path_step::{CountersKind, PathHeader, PathStep};
 use super::tally::Tally;
+use super::whole::Whole;
 
-/// A loop that runs from a copy.
+/// A loop or a function that runs from a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The instructions, by address.
     pub insns: Vec<Moved>,
-    /// The headers, ascending.
+    /// The ways in, ascending: the headers of loops, and the entry of the function if it is copied
+    /// as a whole.
     pub headers: Vec<Header>,
     /// What is counted in the region, each with the address of its instruction.
     pub tallies: Vec<(Svma, Tally)>,
     /// The register of the bank in the copy.
     pub bank: BankRegister,
+    /// For a function: the distance from the stack pointer to the canonical frame address before
+    /// each instruction, in bytes.
+    heights: BTreeMap<Svma, Height>,
 }
 
-/// The header of a loop of a region.
+/// The header of a loop of a region, or the entry of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The address of its first instruction.
     pub at: Svma,
     /// What the way into the copy may overwrite.
     pub free: Free,
-    /// The path on which an activation may be here; `None` if paths are not followed.
+    /// The path on which an activation may be here; `None` if paths are not followed, and at the
+    /// entry, where a path begins.
     pub path: Option<PathHeader>,
+    /// True for the entry of the function.
+    pub is_entry: bool,
 }
 
 /// An instruction of a region.
@@ -57,16 +66,19 @@ pub struct Moved {
     pub lowered: Option<Vec<u8>>,
     /// A jump to one of several addresses, by a jump table.
     pub dispatch: Option<Dispatch>,
+    /// True if it leaves the function. It then runs at its original address.
+    pub is_exit: bool,
 }
 
 impl Moved {
-    /// The addresses to which it may jump.
+    /// The addresses to which its copy may jump.
     pub fn targets(&self) -> impl Iterator<Item = Svma> + '_ {
+        let jump = self.displaced.jump_target().filter(|_| !self.is_exit);
         let tabled = self
             .dispatch
             .iter()
             .flat_map(|of| of.targets().iter().copied());
-        self.displaced.jump_target().into_iter().chain(tabled)
+        jump.into_iter().chain(tabled)
     }
 }
 
@@ -122,10 +134,14 @@ impl Region {
             live,
         };
         let mut found: Vec<Self> = Vec::new();
+        let mut taken: BTreeSet<BlockId> = BTreeSet::new();
+        if let Some((blocks, region)) = finder.function() {
+            taken.extend(blocks);
+            found.push(region);
+        }
         // A loop precedes those in it, or is found in their place.
         let mut ids: Vec<LoopId> = (0..loops.loops().len() as u32).map(LoopId).collect();
         ids.sort_by_key(|id| loops.loops()[id.index()].depth);
-        let mut taken: BTreeSet<BlockId> = BTreeSet::new();
         for id in ids {
             let blocks: Vec<BlockId> = loops.blocks(id).collect();
             if blocks.iter().any(|block| taken.contains(block)) {
@@ -158,14 +174,35 @@ impl Region {
         self.bank.follows()
     }
 
-    /// The addresses outside of the region at which control may continue, each once.
+    /// The addresses of original code at which control may continue, each once.
     pub fn exits(&self) -> BTreeSet<Svma> {
         let targets = self.insns.iter().flat_map(|insn| {
             let displaced = &insn.displaced;
             let next = displaced.falls_through().then(|| displaced.end());
             insn.targets().chain(next)
         });
-        targets.filter(|&to| self.index_of(to).is_none()).collect()
+        let outside = targets.filter(|&to| self.index_of(to).is_none());
+        let own = self.insns.iter().filter(|insn| insn.is_exit);
+        outside.chain(own.map(|insn| insn.displaced.at)).collect()
+    }
+
+    /// The place of the frame before the instruction at `at`. A function that is jumped to is at
+    /// its entry.
+    pub fn height(&self, at: Svma) -> Height {
+        let known = self.heights.get(&at).copied();
+        known.unwrap_or(CFA_AT_ENTRY as Height)
+    }
+
+    /// True if the frame is known at all places where a function is left: at instructions of the
+    /// function, or as at its entry.
+    fn has_heights(&self) -> bool {
+        self.insns.iter().all(|insn| {
+            let displaced = &insn.displaced;
+            let own = self.height(displaced.at);
+            let next = displaced.falls_through().then(|| displaced.end());
+            let mut to = insn.targets().chain(next);
+            to.all(|to| self.heights.contains_key(&to) || own == CFA_AT_ENTRY as Height)
+        })
     }
 }
 
@@ -180,8 +217,9 @@ impl Header {
 }
 
 /// True if the step of a path is one that copies have: it changes the sum, or it ends a path with a
-/// counter of its own and begins another one.
-fn is_simple(tally: &Tally) -> bool {
+/// counter of its own and begins another one. Those of functions have all steps, if paths have
+/// counters of their own.
+fn is_simple(tally: &Tally, is_of_function: bool) -> bool {
     let Tally::Path(step) = tally else {
         return true;
     };
@@ -189,9 +227,21 @@ fn is_simple(tally: &Tally) -> bool {
     let is_one = match row.kind {
         PathRow::ADDS => true,
         PathRow::RESTARTS => step.counters == CountersKind::Each,
-        _ => false,
+        _ => is_of_function && step.counters == CountersKind::Each,
     };
     is_one && row.fits()
+}
+
+/// True if one of the instructions, which ascend, is at `at`.
+fn is_in(insns: &[Insn], at: Svma) -> bool {
+    insns.binary_search_by_key(&at.0, Insn::at).is_ok()
+}
+
+/// What regions consist of.
+struct Parts {
+    insns: Vec<Insn>,
+    tallies: Vec<(Svma, Tally)>,
+    headers: Vec<Header>,
 }
 
 struct Finder<'a, 'd> {
@@ -209,31 +259,18 @@ impl Finder<'_, '_> {
     fn region(&self, id: LoopId, blocks: &[BlockId]) -> Option<Region> {
         let Inside { flow, graph, loops } = self.inside;
         let of = &loops.loops()[id.index()];
-        let blocks: Vec<&Block> = blocks.iter().map(|&block| graph.block(block)).collect();
-        if !of.is_reducible || !blocks.iter().all(|block| self.may_be_copied(block)) {
+        let is_copied = |&block: &BlockId| self.may_be_copied(graph.block(block), false);
+        if !of.is_reducible || !blocks.iter().all(is_copied) {
             return None;
         }
-        let insns = blocks.iter().flat_map(|b| &flow.insns[b.insns.clone()]);
-        let mut insns: Vec<Insn> = insns.cloned().collect();
-        insns.sort_by_key(Insn::at);
-        let is_inside = |at: Svma| insns.binary_search_by_key(&at.0, Insn::at).is_ok();
-        let tallies = self.tallies.iter().filter(|(at, _)| is_inside(*at));
-        let tallies: Vec<(Svma, Tally)> = tallies.copied().collect();
-        let inner = loops.loops().iter().filter(|l| {
-            let header = graph.block(l.header);
-            is_inside(header.first)
-        });
+        let Parts {
+            insns,
+            tallies,
+            headers,
+        } = self.parts(blocks, false)?;
         let free = |at: Svma| self.live.free_before(flow, graph, at);
-        let headers: BTreeSet<Svma> = inner.map(|l| graph.block(l.header).first).collect();
-        let headers = headers.into_iter().map(|at| self.header(at, free(at)));
-        let headers: Vec<Header> = headers.collect::<Option<_>>()?;
-        if tallies.is_empty() || insns.len() * headers.len() > MOST_INSNS {
-            return None;
-        }
         let bank = if self.paths.is_some() {
-            let mut all = tallies.iter();
-            let all_simple = all.all(|(_, tally)| is_simple(tally));
-            BankRegister::for_paths(&insns).filter(|_| all_simple)?
+            BankRegister::for_paths(&insns)?
         } else {
             let all_free = insns.iter().map(|insn| free(Svma(insn.at())).registers);
             let all_free = all_free.reduce(Registers::and).unwrap_or_default();
@@ -243,19 +280,77 @@ impl Finder<'_, '_> {
             };
             BankRegister::choose(&insns, all_free, flags)?
         };
+        Some(Region {
+            insns: self.all_moved(&insns, headers.len())?,
+            headers,
+            tallies,
+            bank,
+            heights: BTreeMap::new(),
+        })
+    }
+
+    /// The function as a region, and its blocks. `None` as for [`Self::region`].
+    fn function(&self) -> Option<(Vec<BlockId>, Region)> {
+        let whole = Whole::of(self.inside, |block| self.may_be_copied(block, true))?;
+        let Parts {
+            insns,
+            tallies,
+            headers,
+        } = self.parts(&whole.blocks, true)?;
+        let bank = BankRegister::for_function(&insns, self.paths.is_some())?;
+        let region = Region {
+            insns: self.all_moved(&insns, headers.len())?,
+            headers,
+            tallies,
+            bank,
+            heights: whole.heights,
+        };
+        region.has_heights().then_some((whole.blocks, region))
+    }
+
+    /// The instructions, counts and headers of a region with these blocks. `None` if it is too
+    /// large, if nothing is counted in it, or if not all of that can be done in a copy.
+    fn parts(&self, blocks: &[BlockId], is_of_function: bool) -> Option<Parts> {
+        let Inside { flow, graph, loops } = self.inside;
+        let blocks = blocks.iter().map(|&block| graph.block(block));
+        let insns = blocks.flat_map(|b| &flow.insns[b.insns.clone()]);
+        let mut insns: Vec<Insn> = insns.cloned().collect();
+        insns.sort_by_key(Insn::at);
+        let tallies = self.tallies.iter().filter(|(at, _)| is_in(&insns, *at));
+        let tallies: Vec<(Svma, Tally)> = tallies.copied().collect();
+        let inner = loops.loops().iter().map(|l| graph.block(l.header).first);
+        let inner: BTreeSet<Svma> = inner.filter(|&at| is_in(&insns, at)).collect();
+        let free = |at: Svma| self.live.free_before(flow, graph, at);
+        let inner = inner.into_iter().map(|at| self.header(at, free(at)));
+        let mut headers: Vec<Header> = inner.collect::<Option<_>>()?;
+        if is_of_function {
+            headers.push(Header {
+                at: flow.entry,
+                free: free(flow.entry),
+                path: None,
+                is_entry: true,
+            });
+            headers.sort_by_key(|header| header.at);
+        }
+        let is_simple = |(_, tally): &(Svma, Tally)| is_simple(tally, is_of_function);
+        let is_small = insns.len() * headers.len() <= MOST_INSNS;
+        let is_one = !tallies.is_empty() && is_small && tallies.iter().all(is_simple);
+        is_one.then_some(Parts {
+            insns,
+            tallies,
+            headers,
+        })
+    }
+
+    /// The instructions of a region with so many headers. `None` if one cannot be copied, or if
+    /// they have too large tables.
+    fn all_moved(&self, insns: &[Insn], headers: usize) -> Option<Vec<Moved>> {
+        let is_inside = |at: Svma| is_in(insns, at);
         let moved = insns.iter().map(|insn| self.moved(insn, is_inside));
         let moved: Vec<Moved> = moved.collect::<Option<_>>()?;
         let tables = moved.iter().filter_map(|insn| insn.dispatch.as_ref());
         let tables = tables.map(Dispatch::table_len).sum::<usize>();
-        if tables * headers.len() > MOST_TABLES {
-            return None;
-        }
-        Some(Region {
-            insns: moved,
-            headers,
-            tallies,
-            bank,
-        })
+        (tables * headers <= MOST_TABLES).then_some(moved)
     }
 
     /// The header at `at`. `None` if paths are followed, and that there is not known.
@@ -264,19 +359,27 @@ impl Finder<'_, '_> {
             None => None,
             Some(paths) => Some(*paths.iter().find(|path| path.at == at)?),
         };
-        let header = Header { at, free, path };
+        let header = Header {
+            at,
+            free,
+            path,
+            is_entry: false,
+        };
         let is_usable = path.is_none() || header.entry(0, Avma(0)).is_some();
         is_usable.then_some(header)
     }
 
     /// True if the instructions of a block may run from a copy: they are certain, they call
-    /// nothing, and all addresses to which they lead are known.
-    fn may_be_copied(&self, block: &Block) -> bool {
+    /// nothing, and all addresses to which they lead are known. Those of a function may leave it.
+    fn may_be_copied(&self, block: &Block, is_of_function: bool) -> bool {
         let flow = &self.inside.flow;
-        let is_plain = matches!(
-            block.end,
-            BlockEnd::FallsThrough | BlockEnd::Jump | BlockEnd::Conditional | BlockEnd::Switch
-        );
+        let is_plain = match block.end {
+            BlockEnd::FallsThrough | BlockEnd::Jump | BlockEnd::Conditional | BlockEnd::Switch => {
+                true
+            }
+            BlockEnd::Return | BlockEnd::TailCall => is_of_function,
+            _ => false,
+        };
         let restartable = |at: Svma| self.context.restartable.iter().any(|r| r.contains(&at));
         let mut insns = flow.insns[block.insns.clone()].iter();
         is_plain
@@ -284,21 +387,28 @@ impl Finder<'_, '_> {
             && insns.all(|insn| {
                 let at = Svma(insn.at());
                 let leaves = flow.leaves.iter().any(|leave| leave.at == at);
+                if is_of_function && leaves {
+                    return !restartable(at);
+                }
                 let is_direct = match insn.control() {
                     Control::Next | Control::Jump | Control::ConditionalJump => true,
                     Control::IndirectJump => self.dispatch(insn).is_some(),
                     _ => false,
                 };
                 let is_label = flow.is_mark(at.0) && !flow.is_only_switched(at.0);
-                let is_other = flow.is_entry(at.0) || is_label || leaves;
+                let is_entry = flow.is_entry(at.0) && !is_of_function;
+                let is_other = is_entry || is_label || leaves;
                 is_direct && !is_other && !restartable(at)
             })
     }
 
     /// An instruction of a region, which has the addresses that `is_inside` is true for.
     fn moved(&self, insn: &Insn, is_inside: impl Fn(Svma) -> bool) -> Option<Moved> {
-        let bytes = self.image.bytes(Svma(insn.at()), insn.len() as u64)?;
-        let is_switch = insn.control() == Control::IndirectJump;
+        let at = Svma(insn.at());
+        let bytes = self.image.bytes(at, insn.len() as u64)?;
+        let mut leaves = self.inside.flow.leaves.iter();
+        let is_exit = leaves.any(|leave| leave.at == at) && insn.ends_block();
+        let is_switch = insn.control() == Control::IndirectJump && !is_exit;
         let dispatch = if is_switch {
             Some(self.over_free(insn, self.dispatch(insn)?, is_inside)?)
         } else {
@@ -308,6 +418,7 @@ impl Finder<'_, '_> {
             displaced: Displaced::of(insn, bytes).ok()?,
             lowered: isa::lowered(insn),
             dispatch,
+            is_exit,
         })
     }
 

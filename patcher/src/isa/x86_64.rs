@@ -20,12 +20,13 @@ mod realigned;
 mod relocate;
 mod scan;
 mod stack;
+mod stack_use;
 mod text;
 mod uses;
 
 pub use bank::{
-    ADVANCE, BankRegister, COUNT_IN, ENTER, GROWS, LEAVE, LOOP_ALIGNMENT, LOWERED, PathEntry,
-    SavedFlags, lowered,
+    ADVANCE, BankRegister, COUNT_IN, ENTER, GROWS, Height, LEAVE, LOOP_ALIGNMENT, LOWERED,
+    PathEntry, SavedFlags, WORDS_BELOW, lowered,
 };
 pub use code::{Code, Goal, HOOK, HOOK_AT_POINT};
 pub use count::{COUNT, CountIn};
@@ -46,6 +47,7 @@ pub use realigned::Places;
 pub use relocate::{Displaced, Immovable};
 pub use scan::{TargetKind, targets_in};
 pub use stack::StackState;
+pub use stack_use::StackUse;
 pub use text::Texts;
 pub use uses::{Registers, Uses, Values};
 

@@ -191,14 +191,44 @@ pub struct CopiedCode {
 pub struct CopiedPc {
     /// The program counter.
     pub at: u64,
-    /// The equivalent one in the original code, in the low [`ORIGINAL_BITS`]. The bits above are 0,
-    /// or 1 plus the number of the register whose value is at the stack pointer. The stack pointer
-    /// of the original code is then [`COPY_LOWERED`] bytes higher.
+    /// The equivalent one in the original code, in the low [`ORIGINAL_BITS`], and above them a
+    /// [`Spilled`], or 0.
     pub original: u64,
 }
 
+/// A register that does not have the value of the original code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spilled {
+    /// The number of the register. It is not 0.
+    pub register: u8,
+    /// The distance from the stack pointer to the value, in bytes: a multiple of 8 from -128 to 0.
+    /// If it is 0, the stack pointer of the original code is [`COPY_LOWERED`] bytes higher.
+    pub saved_at: i32,
+}
+
+impl Spilled {
+    /// The bits from [`ORIGINAL_BITS`] on: the register in 4 bits, and above it the distance in
+    /// words.
+    pub const fn encode(self) -> u64 {
+        let words = (-self.saved_at / 8) as u64;
+        (self.register as u64 | words << 4) << ORIGINAL_BITS
+    }
+
+    /// The value of these bits. `None` if they are 0.
+    pub const fn decode(bits: u64) -> Option<Self> {
+        let bits = bits >> ORIGINAL_BITS;
+        if bits == 0 {
+            return None;
+        }
+        Some(Self {
+            register: (bits & 15) as u8,
+            saved_at: -8 * (bits >> 4) as i32,
+        })
+    }
+}
+
 /// Addresses in the user's half have fewer bits (Documentation/arch/x86/x86_64/5level-paging.rst).
-pub const ORIGINAL_BITS: u32 = 56;
+pub const ORIGINAL_BITS: u32 = 55;
 /// Bytes by which the stack pointer is lower in a copy that has spilled a register.
 pub const COPY_LOWERED: u64 = crate::arch::stack::RED_ZONE + 48;
 

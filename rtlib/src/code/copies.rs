@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::image::{COPY_LOWERED, CopiedCode, CopiedPc, ORIGINAL_BITS};
+use abi::image::{COPY_LOWERED, CopiedCode, CopiedPc, ORIGINAL_BITS, Spilled};
 
 /// The address of the newest copies, set by the command.
 #[unsafe(no_mangle)]
@@ -13,15 +13,25 @@ pub static ipath_copies: AtomicU64 = AtomicU64::new(0);
 pub struct Original {
     /// The program counter.
     pub pc: u64,
-    /// The number of the register whose value is at the stack pointer; `None` if all registers have
-    /// the values of the original code.
-    pub spilled: Option<usize>,
+    /// The register whose value is on the stack; `None` if all registers have the values of the
+    /// original code.
+    pub spilled: Option<Spilled>,
 }
 
 impl Original {
+    /// The DWARF column of the register, and the distance from the stack pointer to its value.
+    /// `None` if callers do not need the register. The columns of the others are their numbers
+    /// (psABI, figure 3.36), and rbp is never spilled.
+    pub fn saved(&self) -> Option<(usize, i64)> {
+        let spilled = self.spilled?;
+        let is_saved = matches!(spilled.register, 3 | 12..=15);
+        is_saved.then_some((spilled.register.into(), spilled.saved_at.into()))
+    }
+
     /// Bytes from the stack pointer in the copy up to that of the original code.
     pub fn lowered(&self) -> u64 {
-        self.spilled.map_or(0, |_| COPY_LOWERED)
+        let lower = self.spilled.filter(|spilled| spilled.saved_at == 0);
+        lower.map_or(0, |_| COPY_LOWERED)
     }
 }
 
@@ -40,10 +50,9 @@ pub fn original(pc: u64) -> Option<Original> {
             };
             let index = pcs.partition_point(|known| known.at < pc);
             let found = pcs.get(index).filter(|known| known.at == pc)?;
-            let register = (found.original >> ORIGINAL_BITS) as usize;
             return Some(Original {
                 pc: found.original & ((1 << ORIGINAL_BITS) - 1),
-                spilled: register.checked_sub(1),
+                spilled: Spilled::decode(found.original),
             });
         }
         next = copies.next;

@@ -3,7 +3,7 @@
 use abi::arch::stack::RED_ZONE;
 use abi::cause::Cause;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
-use unwind::arch::register::{SAVED, SP};
+use unwind::arch::register::SP;
 use unwind::arch::signal_frame;
 use unwind::{At, Caller, Loaded, Places, Regs, Rule, Step, step};
 
@@ -85,9 +85,9 @@ impl Walker {
                     match self.go_on(&mut place, sp, pc, signal_frame) {
                         Ok(()) => {
                             // Only registers that callees save are used by walks.
-                            let spilled = copied.and_then(|original| original.spilled);
-                            let column = spilled.filter(|column| SAVED.contains(column));
-                            if let Some(column) = column
+                            let saved = copied.and_then(|original| original.saved());
+                            if let Some((column, by)) = saved
+                                && let at = at.wrapping_add_signed(by)
                                 && at <= place.high - 8
                                 // SAFETY: a word of the stack, which no other thread writes.
                                 && let Some(value) = unsafe { window.word(at, place.high) }

@@ -211,8 +211,8 @@ impl Inside {
         lines
     }
 
-    /// True if both have the same graph, and the same paths if both have paths: counts of one may be
-    /// added to those of the other. The addresses of `self` are those of `other` plus `distance`
+    /// True if both have the same graph, and the same paths if both have paths: counts of one may
+    /// be added to those of the other. The addresses of `self` are those of `other` plus `distance`
     /// (modulo 2^64), which is 0 within one file.
     pub(crate) fn has_graph_of(&self, other: &Self, distance: u64) -> bool {
         let is_same_loop = |(a, b): (&Loop, &Loop)| (a.header, a.parent) == (b.header, b.parent);

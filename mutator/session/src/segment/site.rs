@@ -66,26 +66,31 @@ impl From<KeptDoc> for (u64, Vec<u8>) {
 
 /// A program counter in a copy that has spilled a register: [`patcher::emit::BankedPc`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(from = "(u64, u64, u8)", into = "(u64, u64, u8)")]
+#[serde(from = "(u64, u64, u8, i32)", into = "(u64, u64, u8, i32)")]
 pub struct BankedDoc {
     /// The program counters.
     pub pcs: PairDoc,
     /// The number of the register, as encoded in instructions.
     pub register: u8,
+    /// The distance from the stack pointer to its value, in bytes. If it is 0, the stack pointer of
+    /// the original code is higher by `LOWERED` bytes.
+    pub saved_at: i32,
 }
 
-impl From<(u64, u64, u8)> for BankedDoc {
-    fn from((original, trampoline, register): (u64, u64, u8)) -> Self {
+impl From<(u64, u64, u8, i32)> for BankedDoc {
+    fn from((original, trampoline, register, saved_at): (u64, u64, u8, i32)) -> Self {
         Self {
             pcs: (original, trampoline).into(),
             register,
+            saved_at,
         }
     }
 }
 
-impl From<BankedDoc> for (u64, u64, u8) {
-    fn from(BankedDoc { pcs, register }: BankedDoc) -> Self {
-        (pcs.original.0, pcs.trampoline.0, register)
+impl From<BankedDoc> for (u64, u64, u8, i32) {
+    fn from(doc: BankedDoc) -> Self {
+        let pcs = doc.pcs;
+        (pcs.original.0, pcs.trampoline.0, doc.register, doc.saved_at)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The table by which walks find the originals of copied code: [`CopiedCode`].
 
-use abi::image::{CopiedCode, CopiedPc, ORIGINAL_BITS, SYMBOL_COPIES};
+use abi::image::{CopiedCode, CopiedPc, SYMBOL_COPIES, Spilled};
 use patcher::Avma;
 use patcher::emit::Emitted;
 use patcher::plan::Site;
@@ -37,8 +37,11 @@ pub(super) fn table(
     let same = emitted.pcs.iter().chain(&emitted.hook_starts);
     let same = same.map(|pair| (pair.trampoline.0, pair.original.0));
     let spilled = emitted.banked.iter().chain(&emitted.walked).map(|banked| {
-        let register = u64::from(banked.register) + 1;
-        let original = banked.pcs.original.0 | register << ORIGINAL_BITS;
+        let spilled = Spilled {
+            register: banked.register,
+            saved_at: banked.saved_at,
+        };
+        let original = banked.pcs.original.0 | spilled.encode();
         (banked.pcs.trampoline.0, original)
     });
     let mut pcs: Vec<(u64, u64)> = same.chain(spilled).collect();

@@ -406,6 +406,7 @@ fn new_sites(
         let banked = |p: &patcher::emit::BankedPc| BankedDoc {
             pcs: pair(&p.pcs),
             register: p.register,
+            saved_at: p.saved_at,
         };
         let at = |svma| candidate.bias.to_avma(svma);
         let range = |r: &std::ops::Range<_>| at(r.start)..at(r.end);

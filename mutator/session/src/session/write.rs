@@ -366,18 +366,21 @@ pub(super) fn move_back<'p>(
     pairs: impl Iterator<Item = &'p PairDoc>,
     banked: impl Iterator<Item = &'p BankedDoc>,
 ) -> Result<(), SessionError> {
-    let banked = banked.map(|b| (b.pcs.trampoline, (b.pcs.original, b.register)));
-    let banked: HashMap<Avma, (Avma, u8)> = banked.collect();
+    let banked = banked.map(|banked| (banked.pcs.trampoline, banked));
+    let banked: HashMap<Avma, &BankedDoc> = banked.collect();
     let space = Arc::clone(stopped.space());
     let originals: HashMap<Avma, Avma> = pairs.map(|p| (p.trampoline, p.original)).collect();
     for thread in stopped.threads() {
         if let Some(&original) = originals.get(&thread.pc()) {
             thread.set_pc(original)?;
-        } else if let Some(&(original, register)) = banked.get(&thread.pc()) {
-            let at = thread.sp();
+        } else if let Some(&banked) = banked.get(&thread.pc()) {
+            let sp = thread.sp();
+            let at = Avma(sp.0.wrapping_add_signed(banked.saved_at.into()));
             let value = space.memory().read_word(at);
             let value = value.map_err(|e| SessionError::Memory("read", at, e))?;
-            thread.leave_copy(original, (register, value), at.plus(LOWERED))?;
+            let is_lower = banked.saved_at == 0;
+            let sp = if is_lower { sp.plus(LOWERED) } else { sp };
+            thread.leave_copy(banked.pcs.original, (banked.register, value), sp)?;
         }
     }
     Ok(())

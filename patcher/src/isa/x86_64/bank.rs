@@ -15,6 +15,18 @@
 //!
 //! If a path is followed, the register has the address of the bank plus the sum in the slot of the
 //! activation, so the counter of the path is at a fixed distance.
+//!
+//! A copy of a whole function leaves the stack pointer as it is. Its words are in the red zone,
+//! below the canonical frame address (CFA) of the function, which has a small frame:
+//!
+//! ```text
+//! CFA - 96     the lowest byte that the function may use
+//! CFA - 104    a register for the slot, while it is looked up
+//! CFA - 112    the register for the thread pointer, while the bank is looked up
+//! CFA - 120    rax, while it holds the flags
+//! CFA - 128    the bank, if a path is followed
+//! CFA - 136    the register for the bank: the end of the red zone at the entry
+//! ```
 
 use iced_x86::{Encoder, InstructionInfoFactory, OpKind, Register};
 
@@ -30,10 +42,25 @@ use crate::addr::Avma;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BankRegister {
     number: u8,
-    is_spilled: bool,
+    home: Home,
     /// True if the register follows the path.
     follows: bool,
 }
+
+/// Where the value of the register is while a copy runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// Nowhere: the register is free.
+    None,
+    /// At the stack pointer, which is lower.
+    Lowered,
+    /// Below the frame.
+    BelowFrame,
+}
+
+/// A place in a copy: the distance from the stack pointer of the original code to the canonical
+/// frame address, in bytes. Only copies of whole functions need it.
+pub type Height = i32;
 
 /// The path of an activation on the way into a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +117,31 @@ pub const ADVANCE: usize = 8;
 /// Bytes by which an instruction grows at most if its operand is relative to a lower stack pointer.
 pub const GROWS: usize = 4;
 
-const OF_BANK: u8 = 0;
-const OF_FLAGS: u8 = 8;
-const OF_THREAD: u8 = 16;
-const OF_SLOT: u8 = 32;
-const BANK: u8 = 24;
-const SLOT: u8 = 40;
+/// The lowest byte that the function of a copy of it as a whole may use, from the canonical frame
+/// address.
+pub const WORDS_BELOW: i32 = -96;
+
+/// A word of a copy: its distance from the lower stack pointer, and that from the canonical frame
+/// address.
+#[derive(Clone, Copy)]
+struct Word {
+    lowered: i32,
+    below_frame: i32,
+}
+
+const fn word(lowered: i32, below_frame: i32) -> Word {
+    Word {
+        lowered,
+        below_frame,
+    }
+}
+
+const OF_BANK: Word = word(0, -136);
+const OF_FLAGS: Word = word(8, -120);
+const OF_THREAD: Word = word(16, -112);
+const OF_SLOT: Word = word(32, -104);
+const BANK: Word = word(24, -128);
+const SLOT: Word = word(40, 0);
 
 impl BankRegister {
     /// A register for a copy of `insns`. The registers in `free` are free before each of them.
@@ -114,7 +160,7 @@ impl BankRegister {
         {
             return Some(Self {
                 number,
-                is_spilled: false,
+                home: Home::None,
                 follows: false,
             });
         }
@@ -124,7 +170,7 @@ impl BankRegister {
         let number = usable.next()?;
         Some(Self {
             number,
-            is_spilled: true,
+            home: Home::Lowered,
             follows: false,
         })
     }
@@ -137,8 +183,21 @@ impl BankRegister {
         let number = SCRATCH.into_iter().find(is_usable)?;
         insns.iter().all(may_be_lowered).then_some(Self {
             number,
-            is_spilled: true,
+            home: Home::Lowered,
             follows: true,
+        })
+    }
+
+    /// A register for a copy of the function that consists of `insns`. `None` if they use all
+    /// registers.
+    pub fn for_function(insns: &[Insn], follows: bool) -> Option<Self> {
+        let used = used_by(insns);
+        let is_usable = |&number: &u8| used & 1 << number == 0 && number != RAX;
+        let number = SCRATCH.into_iter().find(is_usable)?;
+        Some(Self {
+            number,
+            home: Home::BelowFrame,
+            follows,
         })
     }
 
@@ -154,7 +213,30 @@ impl BankRegister {
 
     /// True if the register's value is on the stack while a copy runs.
     pub fn is_spilled(self) -> bool {
-        self.is_spilled
+        self.home != Home::None
+    }
+
+    /// True if the stack pointer is lower in a copy.
+    pub fn is_lowered(self) -> bool {
+        self.home == Home::Lowered
+    }
+
+    /// True for a copy of a whole function.
+    pub fn is_of_function(self) -> bool {
+        self.home == Home::BelowFrame
+    }
+
+    /// The distance from the stack pointer to the register's value at a place in the copy, in
+    /// bytes.
+    pub fn saved_at(self, height: Height) -> i32 {
+        self.at(OF_BANK, height)
+    }
+
+    fn at(self, word: Word, height: Height) -> i32 {
+        match self.home {
+            Home::BelowFrame => height + word.below_frame,
+            Home::None | Home::Lowered => word.lowered,
+        }
     }
 }
 
@@ -218,7 +300,7 @@ impl Code {
     /// of reach.
     pub fn enter(
         &mut self,
-        bank: BankRegister,
+        (bank, height): (BankRegister, Height),
         (Registers(free), are_free): (Registers, bool),
         (table, path): (Avma, Option<PathEntry>),
         inside: usize,
@@ -231,12 +313,14 @@ impl Code {
         usable.sort_by_key(|&register| !is_free(register));
         let (thread, slot) = (usable[0], usable[1]);
         let saved = [
-            (bank.number, OF_BANK, bank.is_spilled),
+            (bank.number, OF_BANK, bank.is_spilled()),
             (thread, OF_THREAD, !is_free(thread)),
             (slot, OF_SLOT, path.is_some() && !is_free(slot)),
             (RAX, OF_FLAGS, saves_flags),
         ];
-        let is_lower = saved.iter().any(|&(_, _, is_saved)| is_saved);
+        let saved =
+            saved.map(|(register, word, is_saved)| (register, bank.at(word, height), is_saved));
+        let is_lower = !bank.is_of_function() && saved.iter().any(|&(_, _, is_saved)| is_saved);
         if is_lower {
             self.lower();
         }
@@ -250,8 +334,11 @@ impl Code {
         }
         let failed = self.label();
         self.look_up(thread, bank.number, table, failed)?;
+        if bank.follows {
+            self.stack_word(0x89, bank.number, bank.at(BANK, height));
+        }
         if let Some(path) = path {
-            self.take_path(bank, (thread, slot), &path, failed)?;
+            self.take_path((bank, height), (thread, slot), &path, failed)?;
         }
         // Once with the bank, once without.
         for is_found in [true, false] {
@@ -266,7 +353,7 @@ impl Code {
                     self.stack_word(0x8b, register, at);
                 }
             }
-            if is_lower && !(is_found && bank.is_spilled) {
+            if is_lower && !(is_found && bank.is_spilled()) {
                 self.raise();
             }
             if is_found {
@@ -276,19 +363,25 @@ impl Code {
         Ok(())
     }
 
-    /// Appends code that adds the sum of the path to the register of the bank, and saves what the
-    /// way out needs. It jumps to the label `failed` if the sum is not known.
+    /// Appends code that adds the sum of the path to the register of the bank, and saves the slot
+    /// if the way out needs it. It jumps to the label `failed` if the sum is not known.
     fn take_path(
         &mut self,
-        bank: BankRegister,
+        (bank, height): (BankRegister, Height),
         (sum, slot): (u8, u8),
         path: &PathEntry,
         failed: usize,
     ) -> Result<(), CodeError> {
-        let lowered = (LOWERED as i32, path.slots);
-        self.find_slot(&path.key, (sum, slot), lowered, failed)?;
-        self.stack_word(0x89, bank.number, BANK);
-        self.stack_word(0x89, slot, SLOT);
+        let lowered = if bank.is_of_function() {
+            0
+        } else {
+            LOWERED as i32
+        };
+        self.find_slot(&path.key, (sum, slot), (lowered, path.slots), failed)?;
+        // A copy of a whole function never needs the slot again.
+        if !bank.is_of_function() {
+            self.stack_word(0x89, slot, bank.at(SLOT, height));
+        }
         let (prefix, modrm) = fields(true, sum, slot);
         self.put(&[prefix, 0x8b, 0x40 | modrm, PathRow::SUM]); // mov sum, [slot + SUM]
         let (prefix, modrm) = fields(true, sum, bank.number);
@@ -303,8 +396,8 @@ impl Code {
     }
 
     /// Appends a load of the bank's address into its register, if a path is followed.
-    pub fn reload(&mut self, bank: BankRegister) {
-        self.stack_word(0x8b, bank.number, BANK);
+    pub fn reload(&mut self, bank: BankRegister, height: Height) {
+        self.stack_word(0x8b, bank.number, bank.at(BANK, height));
     }
 
     /// Appends an addition to the sum of the path in the register of the bank, which preserves the
@@ -318,33 +411,46 @@ impl Code {
     /// Appends an increment of counter `number` in the bank. It preserves the flags unless
     /// `are_free`; if it must, the register of the bank has to be spilled. Returns the addresses of
     /// its instructions but the first.
-    pub fn count_in(&mut self, bank: BankRegister, number: u32, are_free: bool) -> Vec<Avma> {
+    pub fn count_in(
+        &mut self,
+        (bank, height): (BankRegister, Height),
+        number: u32,
+        are_free: bool,
+    ) -> Vec<Avma> {
         if are_free {
             self.increment(bank.number, number);
             return Vec::new();
         }
-        self.stack_word(0x89, RAX, OF_FLAGS);
+        let of_flags = bank.at(OF_FLAGS, height);
+        self.stack_word(0x89, RAX, of_flags);
         let mut starts = self.flags_to_rax().to_vec();
         starts.push(self.here());
         self.increment(bank.number, number);
         starts.extend(self.flags_from_rax());
         starts.push(self.here());
-        self.stack_word(0x8b, RAX, OF_FLAGS);
+        self.stack_word(0x8b, RAX, of_flags);
         starts
     }
 
     /// Appends the way out of a copy, without the jump: restores the register of the bank and the
     /// stack pointer, after the sum of a path has been stored in the slot.
-    pub fn leave(&mut self, bank: BankRegister) -> Left {
+    ///
+    /// A copy of a whole function is left where no path goes on, so there is no sum to store.
+    pub fn leave(&mut self, bank: BankRegister, height: Height) -> Left {
         let mut left = Left::default();
-        if !bank.is_spilled {
+        if !bank.is_spilled() {
             return left;
         }
+        let at = |word| bank.at(word, height);
         left.plain.push(self.here());
+        if bank.is_of_function() {
+            self.stack_word(0x8b, bank.number, at(OF_BANK));
+            return left;
+        }
         if bank.follows {
-            self.stack_word(0x89, RAX, OF_FLAGS);
+            self.stack_word(0x89, RAX, at(OF_FLAGS));
             left.others.push(self.here());
-            self.stack_word(0x8b, RAX, BANK);
+            self.stack_word(0x8b, RAX, at(BANK));
             left.others.push(self.here());
             self.put(&[0x48, 0xf7, 0xd0]); // not rax, which preserves the flags
             left.others.push(self.here());
@@ -353,15 +459,15 @@ impl Code {
             let sib = bank.number & 7;
             self.put(&[prefix | base, 0x8d, 0x40 | modrm, sib, 1]); // lea bank, [bank + rax + 1]
             left.others.push(self.here());
-            self.stack_word(0x8b, RAX, SLOT);
+            self.stack_word(0x8b, RAX, at(SLOT));
             left.others.push(self.here());
             let (prefix, modrm) = fields(true, bank.number, RAX);
             self.put(&[prefix, 0x89, 0x40 | modrm, PathRow::SUM]); // mov [rax + SUM], bank
             left.others.push(self.here());
-            self.stack_word(0x8b, RAX, OF_FLAGS);
+            self.stack_word(0x8b, RAX, at(OF_FLAGS));
             left.plain.push(self.here());
         }
-        self.stack_word(0x8b, bank.number, OF_BANK);
+        self.stack_word(0x8b, bank.number, at(OF_BANK));
         left.plain.push(self.here());
         self.raise();
         left
@@ -392,10 +498,11 @@ impl Code {
         self.put(&(LOWERED as u32).to_le_bytes());
     }
 
-    /// `mov [rsp + at], register` with opcode 0x89, the other direction with 0x8b.
-    fn stack_word(&mut self, opcode: u8, register: u8, at: u8) {
+    /// `mov [rsp + at], register` with opcode 0x89, the other direction with 0x8b. All words are
+    /// within 128 bytes of the stack pointer.
+    fn stack_word(&mut self, opcode: u8, register: u8, at: i32) {
         let (prefix, modrm) = fields(true, register, 4);
-        self.put(&[prefix, opcode, 0x40 | modrm, 0x24, at]);
+        self.put(&[prefix, opcode, 0x40 | modrm, 0x24, at as u8]);
     }
 }
 
