@@ -12,6 +12,7 @@
 //! time a loop.
 
 mod build;
+mod call_free;
 mod chords;
 #[cfg(test)]
 mod code;

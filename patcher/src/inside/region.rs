@@ -1,12 +1,13 @@
 //! Code that runs from a copy while its edges or paths are counted.
 //!
-//! A region is a function that calls nothing ([`Whole`]), or an outermost loop without calls, with
-//! all loops in it. Control enters it only at the function's entry or the loop's header. The copy
+//! A region is a function that calls nothing ([`Whole`]), or the part of an outermost loop that calls
+//! nothing ([`CallFree`]), with all loops in it. Control enters it only at the function's entry or the loop's header. The copy
 //! has the counters between its instructions, so a count costs one increment. The way into the copy
 //! is patched there. It is also patched at the headers of the loops in it, for threads that are in
 //! one of these loops when the patches are written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::addr::{Avma, Svma};
 use crate::flow::ModuleContext;
@@ -16,6 +17,7 @@ use crate::isa::{
     PathRow, Registers, SavedFlags,
 };
 
+use super::call_free::CallFree;
 use super::counter::Transfer;
 use super::counting::Counting;
 use super::function::Inside;
@@ -38,6 +40,8 @@ pub struct Region {
     pub tallies: Vec<(Svma, Tally)>,
     /// The register of the bank in the copy.
     pub bank: BankRegister,
+    /// Blocks that also run at their original addresses, after a call in the loop.
+    shared: Vec<Range<Svma>>,
     /// For a function: the distance from the stack pointer to the canonical frame address before
     /// each instruction, in bytes.
     heights: BTreeMap<Svma, Height>,
@@ -147,7 +151,7 @@ impl Region {
             if blocks.iter().any(|block| taken.contains(block)) {
                 continue;
             }
-            if let Some(region) = finder.region(id, &blocks) {
+            if let Some((blocks, region)) = finder.region(id) {
                 taken.extend(blocks);
                 found.push(region);
             }
@@ -167,6 +171,12 @@ impl Region {
         let all = self.tallies.iter();
         let own = all.filter(move |(of, tally)| *of == at && tally.transfer() == transfer);
         own.map(|&(_, tally)| tally)
+    }
+
+    /// True if what is counted at this instruction is counted only in the copies.
+    pub fn has_all_of(&self, at: Svma) -> bool {
+        let is_shared = || self.shared.iter().any(|range| range.contains(&at));
+        self.index_of(at).is_some() && !is_shared()
     }
 
     /// True if paths are followed.
@@ -255,19 +265,20 @@ struct Finder<'a, 'd> {
 }
 
 impl Finder<'_, '_> {
-    /// The loop as a region. `None` if it cannot run from a copy, or if nothing is counted in it.
-    fn region(&self, id: LoopId, blocks: &[BlockId]) -> Option<Region> {
+    /// The loop as a region, and the blocks of that. `None` if it cannot run from a copy, or if
+    /// nothing is counted in it.
+    fn region(&self, id: LoopId) -> Option<(Vec<BlockId>, Region)> {
         let Inside { flow, graph, loops } = self.inside;
-        let of = &loops.loops()[id.index()];
-        let is_copied = |&block: &BlockId| self.may_be_copied(graph.block(block), false);
-        if !of.is_reducible || !blocks.iter().all(is_copied) {
+        let is_copied = |block: BlockId| self.may_be_copied(graph.block(block), false);
+        let part = CallFree::of(graph, loops, id, is_copied)?;
+        if !loops.loops()[id.index()].is_reducible {
             return None;
         }
         let Parts {
             insns,
             tallies,
             headers,
-        } = self.parts(blocks, false)?;
+        } = self.parts(&part.blocks, false)?;
         let free = |at: Svma| self.live.free_before(flow, graph, at);
         let bank = if self.paths.is_some() {
             BankRegister::for_paths(&insns)?
@@ -280,13 +291,16 @@ impl Finder<'_, '_> {
             };
             BankRegister::choose(&insns, all_free, flags)?
         };
-        Some(Region {
+        let shared = part.shared.iter().map(|&id| graph.block(id).range.clone());
+        let region = Region {
             insns: self.all_moved(&insns, headers.len())?,
             headers,
             tallies,
             bank,
+            shared: shared.collect(),
             heights: BTreeMap::new(),
-        })
+        };
+        Some((part.blocks, region))
     }
 
     /// The function as a region, and its blocks. `None` as for [`Self::region`].
@@ -303,6 +317,7 @@ impl Finder<'_, '_> {
             headers,
             tallies,
             bank,
+            shared: Vec::new(),
             heights: whole.heights,
         };
         region.has_heights().then_some((whole.blocks, region))

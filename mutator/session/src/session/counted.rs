@@ -233,7 +233,7 @@ impl Counted {
     pub(super) fn hooks_beside(&self, regions: &[Arc<Region>]) -> Vec<ProbePoint> {
         let is_outside = |hook: &&ProbePoint| {
             let mut regions = regions.iter();
-            regions.all(|region| region.index_of(hook.at).is_none())
+            !regions.any(|region| region.has_all_of(hook.at))
         };
         let outside = self.hooks.iter().filter(is_outside).copied();
         let enter = regions.iter().zip(0..).flat_map(|(region, number)| {
