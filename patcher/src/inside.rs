@@ -9,8 +9,9 @@
 //!
 //! The module knows no process. An activation that leaves the middle of a block by an exception, by
 //! `longjmp` or by the end of its thread has no edge in the graph. [`Span`] gives the hooks that
-//! time a loop.
+//! time a loop or an [`InlinedCopy`].
 
+mod bodies;
 mod build;
 mod call_free;
 mod chords;
@@ -20,9 +21,11 @@ mod counter;
 mod counting;
 mod cut;
 mod depth_first;
+mod divided;
 mod dominators;
 mod function;
 mod graph;
+mod inlined;
 mod liveness;
 mod loops;
 mod never_returning;
@@ -51,6 +54,7 @@ pub use cut::Cut;
 pub use dominators::Dominators;
 pub use function::{Inside, Part};
 pub use graph::{Block, BlockEnd, BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
+pub use inlined::{Bodiless, InlinedCopy};
 pub use liveness::{Free, Liveness};
 pub use loops::{Loop, LoopId, Loops};
 pub use never_returning::NeverReturning;
@@ -62,5 +66,5 @@ pub use place::Place;
 pub use refuse::Refusal;
 pub use region::{Header, Moved, Region};
 pub use solve::{Unsolved, solve};
-pub use spans::{Span, SpanStep, Spanless};
+pub use spans::{InlinedSpan, Span, SpanStep, Spanless};
 pub use tally::Tally;

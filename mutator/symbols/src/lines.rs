@@ -7,6 +7,7 @@
 //! entries of all units once. Units with entries in separate files are read there (`split`).
 
 mod bytes;
+mod copies;
 mod inlined;
 mod mini;
 mod of_file;
@@ -18,6 +19,7 @@ mod statements;
 mod tests;
 mod units;
 
+pub use copies::{Copy, Position};
 pub use of_file::FileLines;
 pub use separate::{Places, is_debug_file_of, symbol_file};
 

@@ -230,7 +230,8 @@ fn parts(flow: &Flow, insns: &Range<usize>) -> impl Iterator<Item = Range<usize>
         })
 }
 
-fn segment(flow: &Flow, block: &Block, insns: Range<usize>) -> Block {
+/// A part of a block: these instructions.
+pub(super) fn segment(flow: &Flow, block: &Block, insns: Range<usize>) -> Block {
     let (head, last) = (&flow.insns[insns.start], &flow.insns[insns.end - 1]);
     let is_first = insns.start == block.insns.start;
     let is_last = insns.end == block.insns.end;

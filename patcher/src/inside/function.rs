@@ -28,6 +28,8 @@ pub enum Part {
     Paths,
     /// The trips of all loops.
     Trips,
+    /// The inlined copies of the function, each timed. They are in other functions.
+    Copies,
 }
 
 impl Part {
@@ -106,7 +108,7 @@ impl Inside {
                 headers().skip(number as usize).take(1).collect()
             }
             Part::Loops | Part::TimedLoops => headers().collect(),
-            Part::Edges | Part::Paths | Part::Trips => Vec::new(),
+            Part::Edges | Part::Paths | Part::Trips | Part::Copies => Vec::new(),
         };
         let blocks = blocks.into_iter();
         let blocks = blocks.filter_map(|block| self.graph.blocks().get(block));

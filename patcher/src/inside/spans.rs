@@ -4,6 +4,9 @@
 //! A span of a loop begins where control enters the loop, and ends where control leaves it. If an
 //! exception leaves the loop and is caught in the same function, the span ends at the landing pad.
 //! A handler that leads back into the loop is a part of it.
+//!
+//! A span of an [inlined copy](super::InlinedCopy) begins where control enters its body, and ends
+//! where control leaves it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -13,10 +16,13 @@ use crate::flow::{Flow, FrameBefore, ModuleContext, frames_before};
 use crate::function::Function;
 use crate::image::Image;
 
+use super::bodies::Segments;
 use super::counter::Transfer;
 use super::counting::{NoPlace, divided, placed};
+use super::divided::{borders, cut};
 use super::function::Inside;
 use super::graph::{BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
+use super::inlined::{Bodiless, Body, InlinedCopy};
 use super::loops::{LoopId, Loops};
 use super::place::Place;
 
@@ -57,9 +63,37 @@ pub enum Spanless {
     OtherLoop,
     /// The handler at this address belongs to calls in the loop and outside of it.
     SharedHandler(Svma),
+    /// It is an inlined copy without a body.
+    Bodiless(Bodiless),
+    /// It shares instructions with another copy, of which this is the first one.
+    Overlaps(Svma),
 }
 
-/// A hook of a loop, before the frames are known.
+/// The span of an inlined copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinedSpan {
+    /// The hooks.
+    pub span: Span,
+    /// The address of the first instruction of the body.
+    pub entry: Svma,
+    /// The number of instructions of other code in the body.
+    pub gaps: usize,
+    /// The number of instructions of the copy that are outside of the body.
+    pub outside: usize,
+    /// The starts of the basic blocks that begin in the body.
+    pub blocks: Vec<Svma>,
+}
+
+/// Sets of segments, each measured by a span.
+struct Sets<'a> {
+    /// The number of sets, including those that are not measured.
+    count: usize,
+    /// The sets, each before those that it contains.
+    nested: Vec<usize>,
+    contains: &'a dyn Fn(usize, BlockId) -> bool,
+}
+
+/// A hook of a span, before the frames are known.
 struct Placed {
     of: usize,
     place: Place,
@@ -84,11 +118,99 @@ impl Span {
             all.position(|l| of_block(l.header) == of.header)
         });
         let own: Vec<Option<usize>> = own.collect();
-        let (placed, refused) = hooks(&segments, &loops, &thrown);
+        let mut nested: Vec<usize> = (0..loops.loops().len()).collect();
+        nested.sort_by_key(|&of| loops.loops()[of].depth);
+        let sets = Sets {
+            count: nested.len(),
+            nested,
+            contains: &|of, block| loops.contains(LoopId(of as u32), block),
+        };
+        let spans = Self::of_sets((image, context, function), &segments, &sets, &thrown);
+        let spans = own
+            .into_iter()
+            .map(|of| spans[of.ok_or(Spanless::OtherLoop)?].clone());
+        spans.collect()
+    }
+
+    /// The spans of inlined copies in a function, in their order. A copy must precede those in it.
+    pub fn of_copies(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        function: &Function,
+        inside: &Inside,
+        copies: &[InlinedCopy],
+    ) -> Vec<Result<InlinedSpan, Spanless>> {
+        let (segments, blocks) = divided(&inside.flow, &inside.graph);
+        let found = copies.iter().map(|copy| borders(&inside.flow, copy));
+        let found: Vec<Result<Vec<Svma>, Bodiless>> = found.collect();
+        let all = found.iter().flatten().flatten().copied().collect();
+        let (segments, whole) = cut(&inside.flow, &segments, &all);
+        let blocks: Vec<BlockId> = whole.iter().map(|of| blocks[of.index()]).collect();
+        let (with_exceptions, thrown) = with_exceptions(image, &inside.flow, &segments);
+        let of_copies = Segments {
+            flow: &inside.flow,
+            graph: &with_exceptions,
+            blocks: &blocks,
+            whole: &inside.graph,
+        };
+        let bodies = copies.iter().zip(&found).map(|(copy, found)| {
+            found.as_ref().map_err(|why| *why)?;
+            of_copies.body(copy)
+        });
+        let bodies: Vec<Result<Body, Bodiless>> = bodies.collect();
+        let shared = of_copies.shared(copies, &bodies).into_iter();
+        let bodies = bodies.into_iter().zip(shared);
+        let bodies = bodies.map(|(body, shared)| shared.map_or(body, Err));
+        let bodies: Vec<Result<Body, Bodiless>> = bodies.collect();
+        let overlaps = overlaps(&bodies);
+        let is_timed = |of: &usize| bodies[*of].is_ok() && overlaps[*of].is_none();
+        let size = |of: usize| bodies[of].as_ref().map_or(0, |body| body.segments.len());
+        let mut nested: Vec<usize> = (0..copies.len()).filter(is_timed).collect();
+        nested.sort_by_key(|&of| std::cmp::Reverse(size(of)));
+        let sets = Sets {
+            count: copies.len(),
+            nested,
+            contains: &|of, block| {
+                let body = bodies[of].as_ref();
+                body.is_ok_and(|body| body.segments.contains(&block))
+            },
+        };
+        let spans = Self::of_sets((image, context, function), &segments, &sets, &thrown);
+        let each = spans.into_iter().zip(&bodies).zip(&overlaps);
+        let each = each.map(|((span, body), overlap)| {
+            let body = body.as_ref().map_err(|why| Spanless::Bodiless(*why))?;
+            if let Some(at) = overlap {
+                return Err(Spanless::Overlaps(*at));
+            }
+            let starts = body.segments.iter().map(|&id| segments.block(id));
+            let is_start = |start: &Svma| {
+                let mut all = inside.graph.blocks().iter();
+                all.any(|block| block.range.start == *start)
+            };
+            let starts = starts.filter(|block| !block.insns.is_empty());
+            let blocks = starts.map(|block| block.range.start).filter(is_start);
+            Ok(InlinedSpan {
+                span: span?,
+                entry: body.entry,
+                gaps: body.gaps,
+                outside: body.outside,
+                blocks: blocks.collect(),
+            })
+        });
+        each.collect()
+    }
+
+    /// The span of each set. One that is not measured never begins.
+    fn of_sets(
+        (image, context, function): (&Image<'_>, &ModuleContext<'_>, &Function),
+        segments: &Graph,
+        sets: &Sets<'_>,
+        thrown: &[(BlockId, BlockId)],
+    ) -> Vec<Result<Self, Spanless>> {
+        let (placed, refused) = hooks(segments, sets, thrown);
         let at: Vec<Svma> = placed.iter().map(|hook| hook.place.at()).collect();
         let frames = frames_before(image, context, function, &at);
-        let spans = own.into_iter().map(|of| {
-            let of = of.ok_or(Spanless::OtherLoop)?;
+        let spans = (0..sets.count).map(|of| {
             let why = refused.iter().find(|(refused, _)| *refused == of);
             if let Some((_, why)) = why {
                 return Err(*why);
@@ -199,21 +321,34 @@ fn has_same_registers(a: &FrameBefore, b: &FrameBefore) -> bool {
     is_same_frame && a.frame.caller_frame_pointer == b.frame.caller_frame_pointer
 }
 
-/// The hooks of all loops in the order in which they run at the same instruction, and the loops
-/// that cannot be timed. `thrown` are the calls whose exceptions arrive at a landing pad, with the
-/// pad.
+/// For each body, the address of the first segment that it shares with another body, unless one of
+/// them contains the other. `None` if there is none.
+fn overlaps(bodies: &[Result<Body, Bodiless>]) -> Vec<Option<Svma>> {
+    let entries = bodies.iter().enumerate().map(|(of, body)| {
+        let body = body.as_ref().ok()?;
+        let others = bodies.iter().enumerate().filter(|(other, _)| *other != of);
+        let mut others = others.filter_map(|(_, other)| other.as_ref().ok());
+        let other = others.find(|other| {
+            let (a, b) = (&body.segments, &other.segments);
+            !a.is_disjoint(b) && !a.is_subset(b) && !b.is_subset(a)
+        })?;
+        Some(other.entry)
+    });
+    entries.collect()
+}
+
+/// The hooks of all sets in the order in which they run at the same instruction, and the sets that
+/// cannot be timed. `thrown` are the calls whose exceptions arrive at a landing pad, with the pad.
 fn hooks(
     segments: &Graph,
-    loops: &Loops,
+    sets: &Sets<'_>,
     thrown: &[(BlockId, BlockId)],
 ) -> (Vec<Placed>, Vec<(usize, Spanless)>) {
     let is_in = |of: usize, node: Node| {
         let block = node.block();
-        block.is_some_and(|block| loops.contains(LoopId(of as u32), block))
+        block.is_some_and(|block| (sets.contains)(of, block))
     };
-    // From the outermost to the innermost.
-    let mut nested: Vec<usize> = (0..loops.loops().len()).collect();
-    nested.sort_by_key(|&of| loops.loops()[of].depth);
+    let nested = &sets.nested;
     let (mut placed_hooks, mut refused) = (Vec::new(), Vec::new());
     let mut add =
         |of: usize, edge: EdgeId, begins: bool, is_needed: bool| match placed(segments, edge) {
@@ -248,7 +383,7 @@ fn hooks(
                 add(of, id, false, true);
             }
         }
-        for &of in &nested {
+        for &of in nested {
             if !is_in(of, edge.from) && is_in(of, edge.to) {
                 add(of, id, true, true);
             }
@@ -282,6 +417,10 @@ impl fmt::Display for Spanless {
                     f,
                     "the exception handler at {at} is also that of calls outside of it"
                 )
+            }
+            Self::Bodiless(why) => why.fmt(f),
+            Self::Overlaps(at) => {
+                write!(f, "its code is mixed with that of the copy at {at}")
             }
         }
     }

@@ -144,6 +144,22 @@ impl Spot {
         }))
     }
 
+    /// The inlined copies of the functions that a pattern names.
+    ///
+    /// # Errors
+    /// The text is no pattern.
+    pub fn copies_of(pattern: &str) -> Result<Self, PatternError> {
+        Ok(Self {
+            text: pattern.to_owned(),
+            place: Place::Part(Pattern::parse(pattern)?, Part::Copies),
+        })
+    }
+
+    /// True for inlined copies.
+    pub fn is_of_copies(&self) -> bool {
+        self.part() == Some(Part::Copies)
+    }
+
     /// The text from which the spot was parsed.
     pub fn text(&self) -> &str {
         &self.text

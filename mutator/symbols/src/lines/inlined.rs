@@ -13,7 +13,7 @@ use std::thread;
 const MOST_THREADS: usize = 4;
 
 /// The most links from an entry to the one with its name: abstract origin, then specification.
-const LINKS: usize = 4;
+pub(super) const LINKS: usize = 4;
 
 impl<'d> Lines<'d> {
     /// The number of inlined copies in the file, for functions with copies whose linkage name
@@ -30,24 +30,9 @@ impl<'d> Lines<'d> {
         if self.debug.dwarf().debug_info.reader().len() > most {
             return HashMap::new();
         }
-        let parts = thread::available_parallelism().map_or(1, usize::from);
-        let parts = parts.min(MOST_THREADS);
-        let debug = &self.debug;
-        let wanted_at = |at: u64| name_at(at).filter(|name| is_wanted(name.as_bytes()));
-        let read = on_threads(parts, |part| {
-            debug.read_functions(part, parts, &is_wanted, &wanted_at)
-        });
-        let instances = read.iter().flat_map(|part| &part.instances);
-        let by_address: BTreeSet<(usize, &str)> = instances
-            .map(|(place, name)| (*place, name.as_str()))
-            .collect();
-        // Each copy counts once per function, even if the symbols and the entry of a function have
-        // different names.
-        let places: FxHashSet<usize> = by_address.iter().map(|&(place, _)| place).collect();
-        let by_entry = named(&read).into_iter();
-        let by_entry = by_entry.filter(|(place, _)| !places.contains(place));
+        let read = self.read_functions(is_wanted, name_at);
         let mut copies = HashMap::new();
-        for (place, name) in by_entry.chain(by_address) {
+        for (place, name) in wanted(&read) {
             let counts = read.iter().filter_map(|part| part.counts.get(&place));
             let count: u64 = counts.sum();
             if count > 0 {
@@ -55,6 +40,34 @@ impl<'d> Lines<'d> {
             }
         }
         copies
+    }
+
+    /// The entries of functions with wanted names, by their offsets in `.debug_info`. An entry
+    /// occurs once for each name.
+    pub(super) fn functions(
+        &self,
+        is_wanted: impl Fn(&[u8]) -> bool + Sync,
+        name_at: impl Fn(u64) -> Option<String> + Sync,
+    ) -> Vec<(usize, String)> {
+        let read = self.read_functions(is_wanted, name_at);
+        let found = wanted(&read).into_iter();
+        found
+            .map(|(place, name)| (place, name.to_owned()))
+            .collect()
+    }
+
+    fn read_functions(
+        &self,
+        is_wanted: impl Fn(&[u8]) -> bool + Sync,
+        name_at: impl Fn(u64) -> Option<String> + Sync,
+    ) -> Vec<Functions> {
+        let parts = thread::available_parallelism().map_or(1, usize::from);
+        let parts = parts.min(MOST_THREADS);
+        let debug = &self.debug;
+        let wanted_at = |at: u64| name_at(at).filter(|name| is_wanted(name.as_bytes()));
+        on_threads(parts, |part| {
+            debug.read_functions(part, parts, &is_wanted, &wanted_at)
+        })
     }
 }
 
@@ -77,6 +90,20 @@ struct Functions {
     /// Entries that copies refer to, by the wanted name at the address of their out-of-line
     /// instance (DWARF 5 section 3.3.8.3).
     instances: Vec<(usize, String)>,
+}
+
+/// The entries of functions with wanted names. Each entry occurs once for each name.
+fn wanted(read: &[Functions]) -> Vec<(usize, &str)> {
+    let instances = read.iter().flat_map(|part| &part.instances);
+    let by_address: BTreeSet<(usize, &str)> = instances
+        .map(|(place, name)| (*place, name.as_str()))
+        .collect();
+    // Each copy counts once per function, even if the symbols and the entry of a function have
+    // different names.
+    let places: FxHashSet<usize> = by_address.iter().map(|&(place, _)| place).collect();
+    let by_entry = named(read).into_iter();
+    let by_entry = by_entry.filter(|(place, _)| !places.contains(place));
+    by_entry.chain(by_address).collect()
 }
 
 /// The names of all entries with a wanted name, of their own or of the entry that they complete.
@@ -211,7 +238,7 @@ impl Functions {
 
 /// The offset in `.debug_info` of the entry that an attribute refers to. `None` if it refers to
 /// none in this file.
-fn place_of<'d>(
+pub(super) fn place_of<'d>(
     unit: &Unit<Reader<'d>>,
     to: AttributeValue<Reader<'d>>,
 ) -> Option<DebugInfoOffset> {

@@ -64,7 +64,7 @@ fn add_of_unit(
 }
 
 /// The path of a file in a line number program.
-fn path(
+pub(super) fn path(
     dwarf: &Dwarf<Reader<'_>>,
     unit: &Unit<Reader<'_>>,
     header: &LineProgramHeader<Reader<'_>>,
