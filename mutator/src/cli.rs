@@ -437,6 +437,10 @@ pub struct Patterns {
     /// Loops among the given functions: FUNC:loopN and FUNC:loops, or the texts that are invalid.
     #[arg(skip)]
     pub timed: Vec<Result<Spot, (String, PatternError)>>,
+    /// Also measure the copies of the functions of -f that are inlined into other functions, by the
+    /// debug information: each is a row of its own
+    #[arg(long, requires = "func")]
+    pub inlined: bool,
     /// Instructions whose executions are counted: FUNC+0xOFFSET, FUNC:blockN, FUNC:loopN,
     /// module+0xOFFSET, 0xADDR or FILE:LINE
     #[arg(long, value_name = "PLACE")]
@@ -512,7 +516,7 @@ pub struct Measure {
     /// Also apply the patterns to libraries that are loaded later (dlopen). Their functions are
     /// instrumented before the library's own code runs. A pattern without a match is then not an
     /// error
-    #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]
+    #[arg(long, conflicts_with_all = ["search", "no_system_calls", "inlined"])]
     pub pending: bool,
     /// Also measure the children of the process (fork, vfork, clone and posix_spawn) and the
     /// programs that they execute, from their first instruction, with the same patterns

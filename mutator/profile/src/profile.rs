@@ -15,6 +15,7 @@ mod found;
 mod frame_loop;
 mod function;
 mod heavy;
+mod inlined_copy;
 mod inside;
 mod label;
 mod later;
@@ -31,6 +32,7 @@ mod tests;
 mod total;
 mod unmeasured;
 mod unseen;
+mod with_copies;
 
 pub use changed::Changed;
 pub use check::Inconsistent;
@@ -42,6 +44,7 @@ pub use file::ProfileError;
 pub use found::{Explained, FoundPath, GENERATED, Kind, Left, SearchResult};
 pub use frame_loop::FrameLoop;
 pub use function::{Function, Presence};
+pub use inlined_copy::InlinedCopy;
 pub use inside::{Block, Edge, EdgeKind, Inside, Loop};
 pub use ipath_base::printable::printable;
 pub use label::Label;
@@ -436,6 +439,10 @@ pub struct Frame {
     /// The loops around the call, innermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<FrameLoop>,
+    /// If the callee is an inlined copy, the entry of that copy: [`InlinedCopy::entry`]. `address`
+    /// is then that of its first instruction. `None` for a call site.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<u64>,
 }
 
 /// A function whose inlined copy contains the call.

@@ -477,15 +477,16 @@ impl<'p> Report<'p> {
     fn place(&self, function: &Function) -> Vec<String> {
         let entry = printable(&function.entry);
         let is_loop = function.of_loop.is_some();
+        let is_span = function.is_span();
         let how = match function.exits.as_slice() {
             [] if function.point => format!("a point, {entry}"),
-            [] if is_loop => format!("entries {entry}, ends not patched"),
+            [] if is_span => format!("entries {entry}, ends not patched"),
             [] => format!("entry {entry}, exits not patched"),
             exits => format!("entry {entry}, exits {}", printable(&exits.join(", "))),
         };
         let module = self.profile.module_name(Some(function.module));
         let place = format!("at {module}+{:#x}", function.address);
-        let place = match function.position().filter(|_| function.point || is_loop) {
+        let place = match function.position().filter(|_| function.point || is_span) {
             Some(position) => format!("{place}, {}", printable(&position)),
             None => place,
         };
@@ -493,6 +494,7 @@ impl<'p> Report<'p> {
             true => format!("{place}, {how}"),
             false if function.point => format!("{place}, a point"),
             false if is_loop => format!("{place}, a loop"),
+            false if is_span => format!("{place}, an inlined copy"),
             false => place,
         }];
         if let Some(measured) = &function.measured {
@@ -506,8 +508,18 @@ impl<'p> Report<'p> {
             functions.any(|f| f.module == function.module && f.linkage == **name)
         };
         let others = function.clones.iter().filter(|name| !is_measured(name));
-        let elsewhere = human::elsewhere(others.map(String::as_str), function.inlined);
+        let with_copies = self.profile.calls_with_copies(function);
+        let inlined = if with_copies.is_some() {
+            0
+        } else {
+            function.inlined
+        };
+        let elsewhere = human::elsewhere(others.map(String::as_str), inlined);
         lines.extend(elsewhere.map(|text| printable(&text).into_owned()));
+        lines.extend(with_copies.map(|all| {
+            let all = human::count(all, "call");
+            format!("of {all} of the function and its inlined copies")
+        }));
         lines
     }
 
@@ -542,7 +554,7 @@ impl<'p> Report<'p> {
     fn end(&self, index: usize) -> Rc<Frame> {
         let function = &self.profile.functions[index];
         let module = self.profile.module_name(Some(function.module));
-        let position = function.position().filter(|_| function.of_loop.is_some());
+        let position = function.position().filter(|_| function.is_span());
         Rc::new(Frame {
             name: printable(&function.name).into_owned(),
             suffix: self.profile.distinction(index),

@@ -90,6 +90,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         inlined: 0,
         point: false,
         of_loop: None,
+        inlined_copy: None,
         tail: 0,
         is_removed: false,
         only_edges: false,

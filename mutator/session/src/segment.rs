@@ -49,7 +49,8 @@ pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, is_in_use, sweep};
 pub use departing::{Departs, Departure};
 pub use document::{
-    Document, FunctionDoc, MetricDoc, PendingDoc, RefusedDoc, RegionDoc, RuntimeDoc, StopDoc,
+    CopyDoc, Document, FunctionDoc, MetricDoc, PendingDoc, RefusedDoc, RegionDoc, RuntimeDoc,
+    StopDoc,
 };
 pub use error::SegmentError;
 pub use inside::{EdgeDoc, InsideDoc, PathCounts, PathsDoc};

@@ -28,6 +28,7 @@ mod forks;
 mod generated;
 mod in_the_way;
 mod indirect;
+mod inlined;
 pub mod legacy;
 mod lending;
 mod locked;

@@ -69,15 +69,15 @@ const FOLLOWED: &str = "processes that ended while a command followed this one a
 fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
     let of_points = match operation {
         "add" => given.func.is_empty() && given.timed.is_empty(),
-        _ => given.has_places(),
+        _ => given.has_places() || given.inlined,
     };
     if !of_points || metric.is_empty() {
         return Ok(());
     }
-    let cause = if given.timed.is_empty() {
-        "points are only counted"
-    } else {
-        "the metrics of a loop do not change in a session"
+    let cause = match (given.inlined, given.timed.is_empty()) {
+        (true, _) => "the metrics of an inlined copy do not change in a session",
+        (false, true) => "points are only counted",
+        (false, false) => "the metrics of a loop do not change in a session",
     };
     Err(Failure::new(operation, "-m", cause).usage())
 }
@@ -211,9 +211,17 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
             let found = session.matching(std::slice::from_ref(pattern));
             // A pattern that waits is enough. Metrics are only removed from functions that exist.
             let waits = names.is_empty() && session.document().is_awaited(pattern);
-            take(session, pattern.text(), found.map_err(failure)?, waits)?;
+            let mut found = found.map_err(failure)?;
+            // The function or its copies are enough.
+            let mut of_copies = spots.iter().filter(|spot| spot.is_of_copies());
+            let of_copies = of_copies.find(|spot| spot.text() == pattern.text());
+            if let Some(spot) = of_copies {
+                let more = session.points_at(std::slice::from_ref(spot));
+                found.extend(more.map_err(failure)?);
+            }
+            take(session, pattern.text(), found, waits)?;
         }
-        for spot in &spots {
+        for spot in spots.iter().filter(|spot| !spot.is_of_copies()) {
             let found = session.points_at(std::slice::from_ref(spot));
             take(session, spot.text(), found.map_err(failure)?, false)?;
         }

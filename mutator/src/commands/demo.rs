@@ -45,6 +45,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         paths: Vec::new(),
         at: Vec::new(),
         func: Vec::new(),
+        inlined: false,
         timed: Vec::new(),
         yes: false,
         allow_trap: false,

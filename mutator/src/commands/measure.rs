@@ -49,7 +49,12 @@ pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, F
             .iter()
             .map(move |text| parse(option, text, &format!("{text}:{part}")))
     });
-    timed.chain(places).chain(wholes).collect()
+    let of_copies = patterns.func.iter().filter(|_| patterns.inlined);
+    let of_copies = of_copies.map(|text| {
+        let failed = |e| Failure::new(operation, format!("-f '{text}'"), e).usage();
+        Spot::copies_of(text).map_err(failed)
+    });
+    timed.chain(places).chain(wholes).chain(of_copies).collect()
 }
 
 /// The options of a session. If only points are given, only counts are measured.
@@ -189,6 +194,7 @@ pub(super) fn check(
     if let Some(unmatched) = selection.unmatched.first() {
         let failure = unmatched.failure(operation, subject);
         let unreadable = selection.unreadable.first();
+        selection.remarks.iter().for_each(|remark| warn(remark));
         return Err(match unreadable {
             Some((path, cause)) => {
                 let unread = hint!("{} could not be read: {}", Word(path), Cause(cause));
@@ -251,6 +257,7 @@ pub(super) fn check_found(
     patterns: &Patterns,
     selection: &Selection,
 ) -> Result<(), Failure> {
+    selection.remarks.iter().for_each(|remark| warn(remark));
     let points = || selection.points.iter().flat_map(Pointed::points);
     let count = selection.count();
     if count > abi::MOST_FUNCTIONS {

@@ -58,18 +58,23 @@ impl Sites {
                     f.linkage.clone()
                 }
             };
-            format!(
-                "{}{}",
-                at.unwrap_or_else(name),
-                if f.point { "\0point" } else { "" }
-            )
+            let part = match &f.inlined_copy {
+                _ if f.point => "\0point".to_owned(),
+                Some(copy) if at.is_some() => format!("\0copy\0{:x}", copy.entry),
+                Some(copy) => format!("\0copy\0{}", copy.within),
+                None => String::new(),
+            };
+            format!("{}{part}", at.unwrap_or_else(name))
         });
         let named = |frame: &Frame| match frame.function.as_deref() {
             Some(name) if !name.is_empty() => name.to_owned(),
             _ => profile.frame_name(frame),
         };
         let frames = profile.frames.iter();
-        let frames = frames.map(|f| address(f.module, f.address).unwrap_or_else(|| named(f)));
+        let frames = frames.map(|f| match (address(f.module, f.address), f.copy) {
+            (Some(at), Some(copy)) => format!("{at}\0{copy:x}"),
+            (at, _) => at.unwrap_or_else(|| named(f)),
+        });
         Self {
             functions: functions.collect(),
             frames: frames.collect(),

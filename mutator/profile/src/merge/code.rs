@@ -8,16 +8,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) struct Code {
     /// By build id, or by path.
     modules: FxHashMap<String, usize>,
-    /// By module in the sum, address in the file, and true for a probe point.
-    functions: FxHashMap<(usize, u64, bool), usize>,
+    /// By module in the sum, address in the file, true for a probe point, and the entry of an
+    /// inlined copy.
+    functions: FxHashMap<(usize, u64, bool, Option<u64>), usize>,
     frames: FxHashMap<FrameKey, usize>,
     /// The refused functions in the sum: module in the sum, address in the file, and reason.
     refused: FxHashSet<(usize, u64, String)>,
 }
 
-/// A file and an address in it. Code that belongs to no file has a name and an offset in it
-/// instead, or an absolute address if it has no name.
-type FrameKey = (Option<usize>, u64, Option<String>);
+/// A file and an address in it, and the entry of the inlined copy that begins there. Code that
+/// belongs to no file has a name and an offset in it instead, or an absolute address if it has no
+/// name.
+type FrameKey = (Option<usize>, u64, Option<String>, Option<u64>);
 
 /// For each function and each frame of a profile, in the profile's order: its index in the sum.
 pub(super) struct Indexes {
@@ -68,7 +70,8 @@ impl Code {
     }
 
     fn function(&mut self, sum: &mut Vec<Function>, function: &Function, module: usize) -> usize {
-        let key = (module, function.address, function.point);
+        let copy = function.inlined_copy.as_ref().map(|copy| copy.entry);
+        let key = (module, function.address, function.point, copy);
         *self.functions.entry(key).or_insert_with(|| {
             // The counts are added up from the paths.
             let totals = FunctionTotals {
@@ -94,8 +97,9 @@ impl Code {
                 None,
                 frame.offset.unwrap_or(frame.address),
                 Some(name.clone()),
+                frame.copy,
             ),
-            (module, _) => (module, frame.address, None),
+            (module, _) => (module, frame.address, None, frame.copy),
         };
         *self.frames.entry(key).or_insert_with(|| {
             sum.push(Frame {

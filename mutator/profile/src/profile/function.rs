@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counts::FunctionTotals;
 use super::frame_loop::FrameLoop;
+use super::inlined_copy::InlinedCopy;
 use super::position::position;
 use super::process::{InProcess, Spreads};
 
@@ -60,6 +61,10 @@ pub struct Function {
     /// Its calls are entries of the loop.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub of_loop: Option<Box<FrameLoop>>,
+    /// The inlined copy that is measured by itself, if this is not a whole function. It begins at
+    /// `address`. Its calls are executions of the copy. `name` is that of the inlined function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inlined_copy: Option<Box<InlinedCopy>>,
     /// The number of activations that left by a tail call. Their times exclude the callee.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tail: u64,
@@ -99,9 +104,18 @@ impl Function {
         }
     }
 
+    /// True if it is a part of a function that is measured by itself: a loop or an inlined copy.
+    pub fn is_span(&self) -> bool {
+        self.of_loop.is_some() || self.inlined_copy.is_some()
+    }
+
     /// The source position of the entry as `FILE:LINE`, without the file's directory, or `FILE` if
-    /// the line is not known. For a loop, its lines as `FILE:LINE-LINE`. `None` without a file.
+    /// the line is not known. For a loop, its lines as `FILE:LINE-LINE`. For an inlined copy, the
+    /// position of the call. `None` without a file.
     pub fn position(&self) -> Option<String> {
+        if let Some(copy) = &self.inlined_copy {
+            return position(copy.file.as_deref(), copy.line);
+        }
         let of_loop = self.of_loop.as_ref().and_then(|of| of.lines());
         of_loop.or_else(|| position(self.file.as_deref(), self.line))
     }

@@ -106,6 +106,9 @@ impl Profile {
     /// function has its name. Functions without calls count only if this one has none either.
     pub fn distinction(&self, index: usize) -> String {
         let function = &self.functions[index];
+        if let Some(copy) = &function.inlined_copy {
+            return format!(" ({})", printable(&copy.place()));
+        }
         let has_calls = |f: &Function| f.totals.counts.count > 0;
         let is_other = |&(at, f): &(usize, &Function)| {
             let is_shown = has_calls(f) || !has_calls(function);

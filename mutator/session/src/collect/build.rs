@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW};
 use abi::shortage::Shortage;
 use patcher::Avma;
 
@@ -39,6 +39,8 @@ pub(super) struct Build {
     /// none.
     checked: Vec<Option<Checked>>,
     totals: Totals,
+    /// For each function, the frame of the call if it is an inlined copy.
+    callers: Vec<Option<usize>>,
     /// The sum of a path's records.
     raw: Raw,
     /// A buffer for one record.
@@ -61,6 +63,7 @@ impl Build {
         let measures = Measures::of(document);
         let mut profile = head::begin(measured);
         functions::add(&mut profile, frames, &measures, document);
+        let callers = functions::callers_of_copies(&mut profile, frames, document);
         profile.exactness = Some(Exactness::default());
         let exits = |(_, function): (usize, &FunctionDoc)| Exits {
             are_in: function.has_exits(),
@@ -82,6 +85,7 @@ impl Build {
             paths: Paths::of(document),
             net: Net::default(),
             checked: Vec::new(),
+            callers,
             one: raw.clone(),
             raw,
         };
@@ -106,6 +110,7 @@ impl Build {
             threads,
             net,
             checked,
+            callers,
             ..
         } = self;
         let former = profile.paths.len();
@@ -114,7 +119,8 @@ impl Build {
             let entry = entry_of(profile, new.function);
             let check = net.check(frames, &new, entry);
             checked.push(check);
-            let path = path(profile, frames, measures, new, check);
+            let caller = callers.get(new.function).copied().flatten();
+            let path = path(profile, (frames, caller), measures, new, check);
             profile.paths.push(path);
         });
         let changed = self.paths.take_changed();
@@ -169,18 +175,21 @@ impl Build {
 /// A path without any counts yet.
 fn path(
     profile: &mut Profile,
-    frames: &mut Frames,
+    (frames, caller): (&mut Frames, Option<usize>),
     measures: &Measures,
     new: New<'_>,
     checked: Option<Checked>,
 ) -> PathEntry {
     let checked = checked.unwrap_or_default();
+    let caller = caller.filter(|_| new.root != ROOT_OVERFLOW);
     let stack = new.stack.iter().map(|&site| frames.frame(profile, site));
+    let stack: Vec<usize> = caller.into_iter().chain(stack).collect();
+    let contradicted = checked.contradicted;
     PathEntry {
         function: new.function,
-        stack: stack.collect(),
+        stack,
         complete: matches!(new.root, ROOT_COMPLETE | ROOT_CUT) && checked.cause.is_none(),
-        contradicted: checked.contradicted,
+        contradicted: contradicted.map(|at| at + usize::from(caller.is_some())),
         thread: new.thread,
         unwound: None,
         open: None,

@@ -136,6 +136,31 @@ impl Frames {
         frame.file.zip(frame.line)
     }
 
+    /// The frame of the call of an inlined copy, in the function that contains it. The copy begins
+    /// at `at`, and `depth` other copies contain it.
+    pub(super) fn caller_of_copy(
+        &mut self,
+        profile: &mut Profile,
+        module: &ModuleDoc,
+        at: Svma,
+        (entry, depth): (u64, usize),
+    ) -> Option<usize> {
+        let image = Arc::clone(self.places.image(module)?);
+        let (path, file) = (&module.path, &module.file);
+        let mut frame = described::frame(&image, at, path, file, self.arrived)?;
+        // The call of a copy is in the scope around it. The scopes of its own code are left out.
+        let inner = frame.inlined.len().saturating_sub(depth);
+        frame.inlined.drain(..inner);
+        // The copy may begin with a loop of its own.
+        frame.loops = described::loops(&image, at, path, file, usize::MAX);
+        frame.loops.retain(|of| of.inlined <= depth);
+        frame.copy = Some(entry);
+        let key = (path.clone(), Some(module.bias.0));
+        frame.module = Some(self.module(profile, key, module.build_id.as_deref()));
+        profile.frames.push(frame);
+        Some(profile.frames.len() - 1)
+    }
+
     /// The loop whose header begins in the first `len` bytes from an address in a module of the
     /// session. `None` if it is not known.
     pub(super) fn loop_at(&self, module: &ModuleDoc, at: Svma, len: u64) -> Option<FrameLoop> {

@@ -1,9 +1,11 @@
 //! The functions of a profile, and the modules they are in.
 
+use patcher::function::demangle;
+
 use super::frames::{FrameKey, Frames};
 use super::stats::Measures;
-use crate::segment::{Document, FunctionDoc, ModuleDoc, Role};
-use ipath_profile::{Counts, FrameLoop, Function, FunctionTotals, Profile, Refused};
+use crate::segment::{CopyDoc, Document, FunctionDoc, ModuleDoc, Role};
+use ipath_profile::{Counts, FrameLoop, Function, FunctionTotals, InlinedCopy, Profile, Refused};
 
 /// The maximum number of functions whose definitions are looked up. With more of them, reading the
 /// debug information takes too long.
@@ -40,7 +42,10 @@ pub(super) fn add(
         let measured = measured(profile, document, function);
         let ends = function.has_exits().then_some(0);
         profile.functions.push(Function {
-            name: function.name.clone(),
+            name: match &function.copy {
+                Some(copy) => demangle(&copy.linkage),
+                None => function.name.clone(),
+            },
             linkage: function.linkage.clone(),
             module,
             address: function.address.0,
@@ -63,7 +68,8 @@ pub(super) fn add(
             clones: function.clones.clone(),
             inlined: function.inlined,
             point: function.role.is_point(),
-            of_loop: (function.role == Role::Span).then(|| {
+            inlined_copy: function.copy.as_deref().map(|copy| Box::new(of_copy(copy))),
+            of_loop: (function.role == Role::Span && function.copy.is_none()).then(|| {
                 let module = document.modules.get(function.module);
                 let found = module.and_then(|m| frames.loop_at(m, function.address, 1));
                 Box::new(found.unwrap_or_else(|| FrameLoop {
@@ -85,6 +91,33 @@ pub(super) fn add(
             spread: None,
             processes: Vec::new(),
         });
+    }
+}
+
+/// For each function of the profile, the index of the frame of its call if it is an inlined copy.
+pub(super) fn callers_of_copies(
+    profile: &mut Profile,
+    frames: &mut Frames,
+    document: &Document,
+) -> Vec<Option<usize>> {
+    let rows = document.rows().map(|(_, function)| {
+        let copy = function.copy.as_deref()?;
+        let module = document.modules.get(function.module)?;
+        frames.caller_of_copy(profile, module, function.address, (copy.entry, copy.depth))
+    });
+    rows.collect()
+}
+
+fn of_copy(copy: &CopyDoc) -> InlinedCopy {
+    let (file, line) = copy.called.clone().unzip();
+    InlinedCopy {
+        entry: copy.entry,
+        linkage: copy.linkage.clone(),
+        within: copy.within.clone(),
+        file,
+        line,
+        gaps: copy.gaps as u64,
+        outside: copy.outside as u64,
     }
 }
 

@@ -270,6 +270,9 @@ pub struct FunctionDoc {
     /// its own sites do.
     #[serde(default)]
     pub carried_by: Option<usize>,
+    /// The inlined copy that is measured, if the row is a span of one ([`Role::Span`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<Box<CopyDoc>>,
     /// The graph and the counters of a function whose edges are counted ([`Role::Edges`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Box<InsideDoc>>,
@@ -277,6 +280,25 @@ pub struct FunctionDoc {
     pub generation: u32,
     /// The function's patched places, including those that are out with its exits.
     pub sites: Vec<SiteDoc>,
+}
+
+/// An inlined copy of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyDoc {
+    /// The offset of the copy's entry in `.debug_info`.
+    pub entry: u64,
+    /// The linkage name of the inlined function, or its name in the source.
+    pub linkage: String,
+    /// The display name of the containing function.
+    pub within: String,
+    /// The file and line of the call. `None` if they are not known.
+    pub called: Option<(String, u32)>,
+    /// The number of inlined copies that contain it.
+    pub depth: usize,
+    /// The number of instructions of other code that are measured with it.
+    pub gaps: usize,
+    /// The number of its instructions that are not measured.
+    pub outside: usize,
 }
 
 /// A function that could not be instrumented.

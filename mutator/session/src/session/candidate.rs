@@ -12,7 +12,7 @@ use patcher::{Bias, Svma};
 use super::counted::Counted;
 use super::elsewhere::Elsewhere;
 use super::refusal::Refusal;
-use crate::segment::{Forking, Role};
+use crate::segment::{CopyDoc, Forking, Role};
 use ipath_symbols::images::OpenImage;
 
 /// A function that a pattern names.
@@ -177,7 +177,7 @@ pub(super) fn display_name(function: &Function, module: &str) -> String {
 /// A probe point inside a function, or a span.
 #[derive(Clone)]
 pub struct Point {
-    /// The link-time address of the instruction, or of the start of the loop.
+    /// The link-time address of the instruction, or of the start of the loop or copy.
     pub(super) at: Svma,
     /// The point's name in reports.
     pub(super) name: String,
@@ -189,6 +189,8 @@ pub struct Point {
     pub(super) no_room: Option<RefuseReason>,
     /// The starts and ends of a span. `None` for an instruction.
     pub(super) span: Option<Vec<(Svma, SpanStep)>>,
+    /// The inlined copy, if the span is one.
+    pub(super) copy: Option<Box<CopyDoc>>,
     /// The number of the schema by which a span will be measured.
     pub(super) schema: u8,
     /// True if metrics were requested for a span.
@@ -205,6 +207,7 @@ impl Point {
             refused: None,
             no_room: None,
             span: None,
+            copy: None,
             schema: SCHEMA_COUNT,
             asks_metrics: false,
         }

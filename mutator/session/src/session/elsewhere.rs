@@ -125,9 +125,16 @@ pub(super) fn partly(document: &Document, ids: &[usize]) -> Vec<(String, Elsewhe
     let elsewhere = |f: &FunctionDoc| {
         let clones = f.clones.iter();
         let others = clones.filter(|name| !measured.contains(&(f.module, name)));
+        let is_measured = document.measured().any(|(_, row)| {
+            let copy = row
+                .copy
+                .as_ref()
+                .filter(|_| row.is_in() && row.module == f.module);
+            copy.is_some_and(|copy| names(&f.linkage, &f.aliases).any(|n| *n == copy.linkage))
+        });
         Elsewhere {
             clones: others.cloned().collect(),
-            inlined: f.inlined,
+            inlined: if is_measured { 0 } else { f.inlined },
         }
     };
     let ids: HashSet<&usize> = ids.iter().collect();

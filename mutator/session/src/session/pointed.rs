@@ -39,6 +39,24 @@ pub struct Pointed {
 }
 
 impl Pointed {
+    /// No points of a function. The module is given by its index, image and bias.
+    pub(super) fn none_in(
+        (module, image, bias): (usize, Arc<OpenImage>, Bias),
+        function: Function,
+        allowed: Allowed,
+    ) -> Self {
+        Self {
+            module,
+            image,
+            bias,
+            function,
+            points: Vec::new(),
+            counted: None,
+            allowed,
+            traps: false,
+        }
+    }
+
     /// The names of the points. Each comes with the reason for which it is refused, or `None`.
     pub fn points(&self) -> impl Iterator<Item = (&str, Option<Refusal>)> {
         let refused = |point: &Point| {

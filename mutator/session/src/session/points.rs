@@ -6,14 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{NeverReturning, Part};
 use patcher::plan::{FunctionPlan, RefuseReason};
 use patcher::select::Spot;
+use patcher::{Bias, Svma};
 
 use super::candidate::{Candidate, FunctionPlace, Point, display_name};
 use super::counted::{Counted, Wanted};
+use super::inlined::is_named_copy;
 use super::pointed::{Pointed, plan_with};
 use super::refusal::Refusal;
 use super::refusing::{add_refused, id_of_module};
@@ -22,13 +23,17 @@ use super::rows::row_of;
 use super::spans::spans;
 use super::spots::{inside, places, unmatched, unreadable};
 use super::{Changed, Selected, Selection, Session, SessionError};
-use crate::segment::{Document, FunctionDoc, RefusedDoc, Role};
+use crate::segment::{CopyDoc, Document, FunctionDoc, RefusedDoc, Role};
 use ipath_symbols::values::Item;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};
 
 /// The profile's note on points if times are measured.
 const NOTE: &str = "points (FUNC+0xOFFSET) are only counted";
+
+/// The profile's note on inlined copies.
+const NOTE_ON_COPIES: &str = "inlined copies: executions without code of their own, which \
+    compilers remove or merge with others, are not counted";
 
 impl Selected {
     /// Looks the places up in the modules and determines whether they can have points.
@@ -52,6 +57,8 @@ impl Selection {
         let mut found: BTreeMap<(usize, Svma), Pointed> = BTreeMap::new();
         let mut wanted: BTreeMap<(usize, Svma), Wanted> = BTreeMap::new();
         let mut timed: BTreeMap<(usize, Svma), BTreeSet<Svma>> = BTreeMap::new();
+        let (of_copies, spots): (Vec<&Spot>, Vec<&Spot>) =
+            spots.iter().partition(|spot| spot.is_of_copies());
         for spot in spots {
             let places = places(modules, spot);
             if places.is_empty() {
@@ -62,15 +69,8 @@ impl Selection {
                 let key = (index, function.range.start);
                 let module = &modules[index];
                 let name = name(&function, at, module);
-                let pointed = found.entry(key).or_insert_with(|| Pointed {
-                    module: index,
-                    image,
-                    bias,
-                    function,
-                    points: Vec::new(),
-                    counted: None,
-                    allowed: self.allowed,
-                    traps: false,
+                let pointed = found.entry(key).or_insert_with(|| {
+                    Pointed::none_in((index, image, bias), function, self.allowed)
                 });
                 if let Some(part) = spot.part().filter(|part| part.is_whole()) {
                     wanted.entry(key).or_default().add(part);
@@ -106,6 +106,7 @@ impl Selection {
                 }
             }
         }
+        self.find_copies(modules, &of_copies, &mut found, &mut calls);
         self.points = found.into_values().collect();
         for pointed in &mut self.points {
             pointed.look(&modules[pointed.module]);
@@ -186,7 +187,7 @@ pub(super) fn join_points(
     for mut pointed in points {
         let module = &modules[pointed.module];
         for point in std::mem::take(&mut pointed.points) {
-            let known_id = known_point(document, (pointed.bias, point.at), point.role());
+            let known_id = known_point(document, pointed.bias, &point);
             let Some(id) = known_id else {
                 match point.refused.clone() {
                     Some(why) => refuse_point(document, module, &pointed, &point, why, changed),
@@ -195,7 +196,12 @@ pub(super) fn join_points(
                 continue;
             };
             if point.asks_metrics && document.functions[id].schema != point.schema {
-                let why = "the metrics of a loop do not change in a session".to_owned();
+                let what = if point.copy.is_some() {
+                    "an inlined copy"
+                } else {
+                    "a loop"
+                };
+                let why = format!("the metrics of {what} do not change in a session");
                 changed.unchanged.push((point.name, Refusal::Inside(why)));
                 continue;
             }
@@ -325,9 +331,14 @@ fn refuse_point(
     );
 }
 
-/// The id of the session's point or span at this place. `None` if there is none.
-fn known_point(document: &Document, place: FunctionPlace, role: Role) -> Option<usize> {
-    let is_it = |f: &FunctionDoc| f.role == role && document.place_of(f) == Some(place);
+/// The id of the session's row for this point or span. `None` if there is none.
+fn known_point(document: &Document, bias: Bias, point: &Point) -> Option<usize> {
+    let copy = |of: &Option<Box<CopyDoc>>| of.as_ref().map(|copy| copy.entry);
+    let is_it = |f: &FunctionDoc| {
+        f.role == point.role()
+            && copy(&f.copy) == copy(&point.copy)
+            && document.place_of(f) == Some((bias, point.at))
+    };
     document.functions.iter().position(is_it)
 }
 
@@ -360,13 +371,17 @@ pub(super) fn idle_carriers(document: &Document, leaving: &[usize]) -> Vec<usize
     ids.filter(|id| !needed.contains(id)).collect()
 }
 
-/// Adds a note to the profile that points have no times.
+/// Adds notes to the profile: points have no times, and copies may have other executions.
 pub(super) fn note_points(document: &mut Document) {
     let has_points = document.functions.iter().any(|f| f.role.is_point());
     let has_times = document.metrics.len() > 1;
+    let has_copies = document.functions.iter().any(|f| f.copy.is_some());
     let notes = &mut document.notes;
     if has_points && has_times && notes.iter().all(|note| note != NOTE) {
         notes.push(NOTE.to_owned());
+    }
+    if has_copies && notes.iter().all(|note| note != NOTE_ON_COPIES) {
+        notes.push(NOTE_ON_COPIES.to_owned());
     }
 }
 
@@ -403,7 +418,9 @@ impl Session {
         let space = Space::open(&self.process)?;
         let modules = modules(&self.process, &space.maps()?);
         let places_of = |is_meant: &dyn Fn(Option<Part>) -> bool| {
-            let spots = spots.iter().filter(|spot| is_meant(spot.part()));
+            let spots = spots
+                .iter()
+                .filter(|spot| is_meant(spot.part()) && !spot.is_of_copies());
             let places = spots.flat_map(|spot| places(&modules, spot));
             let places = places.map(|(_, _, bias, _, at)| (bias, at));
             places.collect::<BTreeSet<FunctionPlace>>()
@@ -422,6 +439,7 @@ impl Session {
             let own = Wanted::of(f);
             match f.role {
                 Role::Point => is_in(&points),
+                Role::Span if f.copy.is_some() => is_named_copy(&self.document, &modules, spots, f),
                 Role::Span => is_in(&spans),
                 Role::Edges if own.edges && is_in(&edges) => true,
                 Role::Edges => own.paths && is_in(&paths) || own.trips && is_in(&trips),

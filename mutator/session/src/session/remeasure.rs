@@ -99,7 +99,12 @@ fn decide_all(
     for span in points.filter(|point| point.span.is_some()) {
         span.schema = of_new;
         span.asks_metrics = selection.remeasure.is_some();
-        let why = item.map(|item| Refusal::Value(format!("a loop has no value {item}")));
+        let what = if span.copy.is_some() {
+            "an inlined copy"
+        } else {
+            "a loop"
+        };
+        let why = item.map(|item| Refusal::Value(format!("{what} has no value {item}")));
         span.refused = span.refused.take().or(why);
     }
     let mut turns = Vec::new();

@@ -38,6 +38,8 @@ pub struct Selection {
     pub unplanned: usize,
     /// The metrics to measure. `None` means those of the session.
     pub remeasure: Option<Remeasure>,
+    /// Messages to the user on inlined copies.
+    pub remarks: Vec<String>,
 }
 
 impl Selection {
@@ -51,6 +53,7 @@ impl Selection {
             unreadable: Vec::new(),
             unplanned: 0,
             remeasure: None,
+            remarks: Vec::new(),
         }
     }
 
@@ -140,6 +143,7 @@ pub fn select(
         unreadable: missed.unreadable,
         unplanned: missed.unplanned,
         remeasure: None,
+        remarks: Vec::new(),
     }
 }
 

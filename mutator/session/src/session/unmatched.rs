@@ -24,6 +24,8 @@ pub enum Hidden {
     Stripped(String),
     /// This file has the function, but other code is mapped at its address.
     NotMapped(String),
+    /// This file has no debug information, so its inlined copies are not known.
+    NoCopies(String),
     /// The process has no code at the address. This is its form as an address in a file.
     InFile(String),
     /// No debug information of the process names a source file of this name.

@@ -23,6 +23,9 @@ impl UnmatchedFailure for Unmatched {
             return failure.hint(loaded(modules));
         }
         // The name of an inlined function is not misspelled.
+        if self.inlined > 0 && WAIT.contains(&operation) {
+            return failure.hint("--inlined measures inlined copies");
+        }
         if self.inlined > 0 || self.jit.is_some() {
             return failure;
         }
@@ -54,6 +57,10 @@ fn told(why: &Hidden) -> Hint {
         ),
         Hidden::NotMapped(name) => hint!(
             "{} contains it, but other code is mapped over that part of the file",
+            Word(name)
+        ),
+        Hidden::NoCopies(name) => hint!(
+            "inlined copies in {} are not known: it has no debug information (compile with -g)",
             Word(name)
         ),
         Hidden::InFile(address) => hint!(

@@ -213,6 +213,7 @@ impl State {
                 module.base,
                 function.address,
                 function.point,
+                function.inlined_copy.as_ref().map(|copy| copy.entry),
             ))
         };
         let wanted = of(shown, index)?;
@@ -229,9 +230,13 @@ impl State {
             let why = "points are only counted";
             return Some(Err(why.to_owned()));
         }
-        if function.of_loop.is_some() {
-            let why = "the metrics of a loop do not change in a session";
-            return Some(Err(why.to_owned()));
+        if function.is_span() {
+            let what = match function.of_loop {
+                Some(_) => "a loop",
+                None => "an inlined copy",
+            };
+            let why = format!("the metrics of {what} do not change in a session");
+            return Some(Err(why));
         }
         let measured = function.measured.clone();
         let all = || latest.metrics.iter().map(|m| m.name.clone()).collect();

@@ -21,6 +21,8 @@ enum SiteKey {
         address: u64,
         /// True for a probe point, which may be a function's first instruction.
         is_point: bool,
+        /// The entry of an inlined copy, which may have the same start as others.
+        copy: Option<u64>,
     },
     /// A thread, by its id.
     Thread(u32),
@@ -29,6 +31,8 @@ enum SiteKey {
     Caller {
         module: u32,
         address: u64,
+        /// The entry of the inlined copy that begins there.
+        copy: Option<u64>,
     },
     /// The text for unknown callers.
     Unknown(&'static str),
@@ -158,12 +162,13 @@ impl Sites {
             module: number,
             address: function.address,
             is_point: function.point,
+            copy: function.inlined_copy.as_ref().map(|copy| copy.entry),
         };
         self.id(key, || {
             let line = Line {
                 name: printable(&function.name).into_owned(),
                 place: match profile.distinction(index) {
-                    none if none.is_empty() && function.of_loop.is_some() => {
+                    none if none.is_empty() && function.is_span() => {
                         function.position().unwrap_or_default()
                     }
                     none if none.is_empty() => {
@@ -193,6 +198,7 @@ impl Sites {
         let key = SiteKey::Caller {
             module: number,
             address: frame.address,
+            copy: frame.copy,
         };
         self.id(key, || {
             let source = |file: &Option<String>, line: Option<u32>| {

@@ -247,6 +247,7 @@ pub(super) fn add(document: &mut Document, name: &str, role: Role, state: State)
         schema: document.schema,
         values: 0,
         inside: None,
+        copy: None,
         carried_by: None,
         generation: 1,
         sites: vec![site(start..start.plus(9))],
