@@ -1,10 +1,10 @@
 //! Code that runs from a copy while its edges or paths are counted.
 //!
-//! A region is a function that calls nothing ([`Whole`]), or the part of an outermost loop that calls
-//! nothing ([`CallFree`]), with all loops in it. Control enters it only at the function's entry or the loop's header. The copy
-//! has the counters between its instructions, so a count costs one increment. The way into the copy
-//! is patched there. It is also patched at the headers of the loops in it, for threads that are in
-//! one of these loops when the patches are written.
+//! A region is a function that calls nothing ([`Whole`]), or the part of an outermost loop that
+//! calls nothing ([`CallFree`]), with all loops in it. Control enters it only at the function's
+//! entry or the loop's header. The copy has the counters between its instructions, so a count costs
+//! one increment. The way into the copy is patched there. It is also patched at the headers of the
+//! loops in it, for threads that are in one of these loops when the patches are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
