@@ -1,14 +1,14 @@
-//! Loops that run from copies while their edges or paths are counted: threads enter and leave the
-//! copies at any time, and compute what they would.
+//! Loops and functions that run from copies while their edges or paths are counted: threads enter
+//! and leave the copies at any time, and compute what they would.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
+use ipath_tests::inside::{insides, list, number};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::{CallPath, Profile};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
-use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,6 @@ const LOOPS: [&str; 6] = ["few", "red_zone", "frame", "many", "flags", "reals"];
 /// What is counted.
 const COUNTED: [&str; 2] = ["--edges", "--paths"];
 const OPTIMIZED: [&str; 3] = ["-O1", "-O2", "-O3"];
-
-fn number(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .unwrap_or_else(|| panic!("a number: {value}"))
-}
 
 fn variants() -> impl Iterator<Item = (&'static str, &'static str)> {
     OPTIMIZED
@@ -137,5 +131,38 @@ fn threads_leave_copies_after_a_kill() {
         }
         before.assert_unchanged(target.pid());
         target.finish("ok");
+    }
+}
+
+/// Signal handlers run the functions that they interrupt. All their calls and paths are counted.
+#[test]
+fn interrupted_functions_are_entered_again() {
+    for optimized in ["-O1", "-O2", "-O3"] {
+        let program = program_with("reentered.c", &[optimized, "-pthread"]);
+        for option in ["--edges", "--paths"] {
+            let scratch = Scratch::new("reentered");
+            let file = scratch.file("p.json");
+            let run = Run::ipath(["run", "--no-tui", option, "mixes,chooses", "-o"]).arg(&file);
+            let finished = run.arg("--").arg(&program).run().expect(0);
+            let words: Vec<&str> = finished.stdout.split_whitespace().collect();
+            let (own, _) = words.as_chunks::<2>();
+            assert_eq!(own.len(), 2, "{}", finished.report());
+            let found = insides(&file);
+            for [name, calls] in own {
+                let entry = &found[*name];
+                let calls: u64 = calls.parse().expect("a number");
+                let sum = |kind: &str| -> u64 {
+                    let edges = list(entry, "edges").iter();
+                    let edges = edges.filter(|edge| edge["kind"] == kind);
+                    edges.map(|edge| number(&edge["count"])).sum()
+                };
+                let what = format!("{name} {option} {optimized}: {entry:#}");
+                assert_eq!((sum("entry"), sum("exit")), (calls, calls), "{what}");
+                assert_eq!(entry["uncertain"], 0, "{what}");
+                if option == "--paths" {
+                    assert_eq!(entry["path_totals"]["begun"], calls, "{what}");
+                }
+            }
+        }
     }
 }
