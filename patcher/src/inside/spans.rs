@@ -26,7 +26,7 @@ use super::inlined::{Bodiless, Body, InlinedCopy};
 use super::loops::{LoopId, Loops};
 use super::place::Place;
 
-/// What a hook of a span does.
+/// One action of a hook: it opens or closes a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanStep {
     /// Hooks of one function at the same instruction run in the order of these numbers.

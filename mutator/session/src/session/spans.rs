@@ -39,6 +39,7 @@ pub(super) fn spans(
             }
             Err(why) => {
                 point.refused = refused(why.to_string());
+                // Messages still name it as a span, though it has no hooks.
                 point.span = Some(Vec::new());
             }
         }
