@@ -87,7 +87,8 @@ pub enum EmitError {
         /// The jump's address.
         at: Avma,
     },
-    /// A point or a count is wanted at the instruction at `at`, but [`Hooks`] has no stub for it.
+    /// A point, a span or a count is wanted at the instruction at `at`, but [`Hooks`] has no stub
+    /// for it.
     NoPointStub {
         /// The instruction's original address.
         at: Avma,

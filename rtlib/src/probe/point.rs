@@ -101,33 +101,32 @@ pub unsafe extern "C" fn ipath_slow_point(
     calls: trial::Calls,
 ) {
     // SAFETY: guaranteed by the stub; the thread is marked busy.
-    unsafe {
-        thread::settle(thread);
-        trial::find_out(thread, calls);
-        if let Err(why) = record_at(thread, number as u32, low, Entering::Point) {
-            (*thread).ledger.count_missed(why);
-        }
-        (*thread).meter.pass_until(clock::now());
-    }
+    unsafe { pass(thread, number as u32, low, calls, Entering::Point) }
 }
 
 /// Records a call that has reached the point or span `number`, at any cost.
 ///
-/// # Errors
-/// The call is missed.
-///
 /// # Safety
 /// As for [`ipath_slow_point`].
-pub(super) unsafe fn record_at(
+pub(super) unsafe fn pass(
     thread: *mut Thread,
     number: u32,
     low: u64,
+    calls: trial::Calls,
     entering: Entering,
-) -> Result<(), Missed> {
+) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let (slot, registers, is_whole) = caller(thread, number, low).ok_or(Missed::Stack)?;
-        record_slowly(thread, number, slot, (&registers, is_whole), entering)
+        thread::settle(thread);
+        trial::find_out(thread, calls);
+        let caller = caller(thread, number, low).ok_or(Missed::Stack);
+        let recorded = caller.and_then(|(slot, registers, is_whole)| {
+            record_slowly(thread, number, slot, (&registers, is_whole), entering)
+        });
+        if let Err(why) = recorded {
+            (*thread).ledger.count_missed(why);
+        }
+        (*thread).meter.pass_until(clock::now());
     }
 }
 

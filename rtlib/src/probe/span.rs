@@ -8,7 +8,7 @@ use abi::probe::Kind;
 
 use super::entry::Entering;
 use super::exit::{SpanEnd, fast, slow};
-use super::point::{caller, frame, record_at, remember};
+use super::point::{caller, frame, pass, remember};
 use super::trial;
 use crate::arch::clock;
 use crate::calls::doubt;
@@ -47,17 +47,10 @@ pub unsafe extern "C" fn ipath_slow_span(
     low: u64,
     calls: trial::Calls,
 ) {
+    let number = number as u32;
+    let entering = Entering::Span(parameters::kind(number) == Kind::Call);
     // SAFETY: guaranteed by the stub; the thread is marked busy.
-    unsafe {
-        thread::settle(thread);
-        trial::find_out(thread, calls);
-        let number = number as u32;
-        let entering = Entering::Span(parameters::kind(number) == Kind::Call);
-        if let Err(why) = record_at(thread, number, low, entering) {
-            (*thread).ledger.count_missed(why);
-        }
-        (*thread).meter.pass_until(clock::now());
-    }
+    unsafe { pass(thread, number, low, calls, entering) }
 }
 
 /// The fast path of the end of a span. Ends it as of `now` if it is the innermost activation.

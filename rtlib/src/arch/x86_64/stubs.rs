@@ -398,40 +398,44 @@ exit_stub!(
     }
 );
 
-entry_stub!(
+/// Defines a stub for the starts of spans.
+macro_rules! span_stub {
+    (
+        $(#[$doc:meta])* $name:ident, $before:expr,
+        { $($operand:ident = $kind:ident $value:expr,)* }
+    ) => {
+        entry_stub!(
+            $(#[$doc])*
+            $name,
+            $before,
+            quick::span::begin!(),
+            Kind::Call as u8 | SPAN,
+            ipath_remember_span,
+            ipath_slow_span,
+    {
+        red_zone = const RED_ZONE,
+        by_rbp = const BY_FP,
+        rbp_shift = const FP_SHIFT,
+        slot_shift = const SLOT_SHIFT,
+        take_turns = sym ipath_doubt,
+        turns = const TURNS,
+        $($operand = $kind $value,)*
+    }
+        );
+    };
+}
+
+span_stub!(
     /// Called by the hook of the start of a span.
     ipath_span_stub,
     "",
-    quick::span::begin!(),
-    Kind::Call as u8 | SPAN,
-    ipath_remember_span,
-    ipath_slow_span,
-    {
-        red_zone = const RED_ZONE,
-        by_rbp = const BY_FP,
-        rbp_shift = const FP_SHIFT,
-        slot_shift = const SLOT_SHIFT,
-        take_turns = sym ipath_doubt,
-        turns = const TURNS,
-    }
+    {}
 );
-entry_stub!(
+span_stub!(
     /// [`ipath_span_stub`] with verification: repeats every cached walk.
     ipath_verified_span_stub,
     parts::verify!(),
-    quick::span::begin!(),
-    Kind::Call as u8 | SPAN,
-    ipath_remember_span,
-    ipath_slow_span,
-    {
-        verify = sym ipath_verify_point,
-        red_zone = const RED_ZONE,
-        by_rbp = const BY_FP,
-        rbp_shift = const FP_SHIFT,
-        slot_shift = const SLOT_SHIFT,
-        take_turns = sym ipath_doubt,
-        turns = const TURNS,
-    }
+    { verify = sym ipath_verify_point, }
 );
 exit_stub!(
     /// Called by the hook of the end of a span.
