@@ -21,7 +21,7 @@ pub struct Original {
 impl Original {
     /// The DWARF column of the register, and the distance from the stack pointer to its value.
     /// `None` if callers do not need the register. The columns of the others are their numbers
-    /// (psABI, figure 3.36), and rbp is never spilled.
+    /// (psABI, figure 3.36), and the frame pointer is never spilled.
     pub fn saved(&self) -> Option<(usize, i64)> {
         let spilled = self.spilled?;
         let is_saved = matches!(spilled.register, 3 | 12..=15);
