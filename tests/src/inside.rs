@@ -59,6 +59,18 @@ pub fn json(file: &Path) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
+/// The numbers that a program with spans prints for each: executions, how many of them were left,
+/// and nanoseconds.
+pub fn printed_spans(output: &str) -> BTreeMap<String, [u64; 3]> {
+    let rows = output.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_owned();
+        let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        Some((name, numbers.try_into().ok()?))
+    });
+    rows.collect()
+}
+
 /// Checks that as many transfers arrive at each block as leave it, and that its count is their
 /// number.
 ///

@@ -2,13 +2,13 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{build_by, program_with, source};
-use ipath_tests::inside::{list, number};
+use ipath_tests::inside::{json, list, number, printed_spans};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,22 +44,6 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("a text: {value}"))
 }
 
-/// The numbers that the program prints: executions, how many of them were left, and nanoseconds.
-fn own(output: &str) -> BTreeMap<String, [u64; 3]> {
-    let rows = output.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?.to_owned();
-        let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-        Some((name, numbers.try_into().ok()?))
-    });
-    rows.collect()
-}
-
-fn json(file: &Path) -> Value {
-    let text = std::fs::read_to_string(file).expect("a profile");
-    serde_json::from_str(&text).expect("JSON")
-}
-
 fn program(compiler: &str, level: &str) -> PathBuf {
     let flags = [level, "-g", "-pthread", "-Wno-error"];
     build_by(compiler, &source("inlined_spans.cc"), &flags)
@@ -78,7 +62,7 @@ fn compare(program: &Path, arguments: &[&str], more: &[&str]) -> Value {
         "{}",
         finished.report()
     );
-    let own = own(&finished.stdout);
+    let own = printed_spans(&finished.stdout);
     let profile = Profile::read(&file);
     assert_eq!(profile.losses.missed, 0);
     let json = json(&file);
@@ -198,7 +182,7 @@ fn copies_of_rust_functions_are_exact() {
         let run = run.args(["-f", "inlined_rows::mixed,inlined_rows::summed", "--"]);
         let finished = run.arg(&program).arg("300").limit(LIMIT).run().expect(0);
         let json = json(&file);
-        for (name, [entered, ..]) in own(&finished.stdout) {
+        for (name, [entered, ..]) in printed_spans(&finished.stdout) {
             let rows = rows(&json, &name);
             let counts = rows.iter().map(|row| number(&row["totals"]["count"]));
             assert_eq!(

@@ -2,13 +2,12 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program_with, source};
-use ipath_tests::inside::{json, list, number};
+use ipath_tests::inside::{json, list, number, printed_spans};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,17 +57,6 @@ fn totals<'p>(json: &'p Value, name: &str, function: &str) -> Vec<&'p Value> {
     innermost.map(|(_, totals)| totals).collect()
 }
 
-/// The numbers that the program prints: entries, how many of them were left, and nanoseconds.
-fn own(output: &str) -> BTreeMap<String, [u64; 3]> {
-    let rows = output.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?.to_owned();
-        let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-        Some((name, numbers.try_into().ok()?))
-    });
-    rows.collect()
-}
-
 /// Measures all loops of the program, and compares them with its own counts. Returns the profile.
 fn compare(program: &Path, arguments: &[&str], more: &[&str]) -> Value {
     let scratch = Scratch::new("timed-loops");
@@ -81,7 +69,7 @@ fn compare(program: &Path, arguments: &[&str], more: &[&str]) -> Value {
     }
     let run = run.arg("--").arg(program).args(arguments).limit(LIMIT);
     let finished = run.run().expect(0);
-    let own = own(&finished.stdout);
+    let own = printed_spans(&finished.stdout);
     let profile = Profile::read(&file);
     assert_eq!(profile.losses.missed, 0);
     let json = json(&file);
@@ -272,7 +260,7 @@ fn loops_inside_a_function_have_times() {
         let run = Run::ipath(["run", "--no-tui", "-f", "nested:loops"]);
         let run = run.args(["--loops", "nested", "-o"]).arg(file);
         let run = run.arg("--").arg(&program).arg("40").run();
-        own(&run.expect(0).stdout)
+        printed_spans(&run.expect(0).stdout)
     };
     measure(&other);
     let own = measure(&file);
