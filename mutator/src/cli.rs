@@ -5,6 +5,7 @@
 
 mod clock;
 mod of;
+mod output;
 mod parse;
 mod profiles;
 mod push;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 pub use clock::Clock;
 pub use of::{MayBeOf, Of, Subject};
+pub use output::Output;
 use parse::{address, duration, ranks, share};
 pub use profiles::{Diff, Export, Report, Sort};
 pub use push::Push;
@@ -26,7 +28,7 @@ pub use second_side::options_in_front;
 pub use slips::slip;
 
 use clap::error::ErrorKind;
-use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use patcher::select::{PatternError, Spot};
 
 /// Measures the cost of functions, split by the call path that reached them: live and exact, in a
@@ -578,17 +580,6 @@ pub struct Show {
     /// Print summaries even on a terminal
     #[arg(long)]
     pub no_tui: bool,
-}
-
-/// Formats of standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// A summary each interval and a final one
-    Text,
-    /// The final profile
-    Json,
-    /// A profile each interval, one per line
-    Jsonl,
 }
 
 #[cfg(test)]

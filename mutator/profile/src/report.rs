@@ -13,6 +13,7 @@ mod json;
 pub mod loop_counts;
 mod order;
 pub mod places;
+mod process_rows;
 mod processes;
 mod routes;
 mod rows;
@@ -39,8 +40,7 @@ use patcher::function::also_called;
 
 use crate::display_name;
 use crate::profile::{
-    COUNT, Function, InProcess, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
-    printable,
+    COUNT, Function, Label, Metric, PathEntry, Profile, Refused, Spreads, Total, printable,
 };
 use rows::Rows;
 use rustc_hash::FxHashMap;
@@ -408,21 +408,6 @@ impl<'p> Report<'p> {
         }
         let parts = processes::parts(function, &paths, whole.counts.count);
         self.processes(rows, table, &parts);
-    }
-
-    /// Adds a row for each of the costliest processes of a function, if there are several
-    /// processes.
-    fn processes(&self, rows: &Rows<'_>, table: &mut Table, parts: &[InProcess]) {
-        let by = self.sorted_by().unwrap_or(COUNT);
-        let groups = processes::groups(self.profile, parts, by);
-        let most = self.options.processes.unwrap_or(usize::MAX);
-        for group in groups.iter().take(most) {
-            let title = group.title(&self.titles);
-            rows.add_sums(table, (group.count, &group.sums), &title);
-        }
-        if let Some(hidden) = groups.len().checked_sub(most).filter(|&n| n > 0) {
-            table.text(format!("{hidden} more, not shown"));
-        }
     }
 
     fn paths(&self, out: &mut impl Write) -> io::Result<()> {
