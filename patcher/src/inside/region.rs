@@ -269,11 +269,11 @@ impl Finder<'_, '_> {
     /// nothing is counted in it.
     fn region(&self, id: LoopId) -> Option<(Vec<BlockId>, Region)> {
         let Inside { flow, graph, loops } = self.inside;
-        let is_copied = |block: BlockId| self.may_be_copied(graph.block(block), false);
-        let part = CallFree::of(graph, loops, id, is_copied)?;
         if !loops.loops()[id.index()].is_reducible {
             return None;
         }
+        let is_copied = |block: BlockId| self.may_be_copied(graph.block(block), false);
+        let part = CallFree::of(graph, loops, id, is_copied)?;
         let Parts {
             insns,
             tallies,

@@ -131,7 +131,7 @@ impl Selection {
         }
     }
 
-    /// Says what is to be known of the copies of one pattern. `bare` are the modules without debug
+    /// Adds the remarks on the copies of one pattern. `bare` are the modules without debug
     /// information, and whether they have such a function.
     fn tell_copies(&mut self, spot: &Spot, count: usize, bare: &BTreeMap<String, bool>) {
         let text = spot.text();
