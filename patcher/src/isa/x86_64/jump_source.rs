@@ -28,8 +28,14 @@ pub fn jump_source(insns: &[Insn], branches: &[Branch], jump: usize) -> JumpSour
     let mut seen = HashSet::from([start]);
     let mut work = vec![start];
     let mut result = None;
+    let mut indirect = None;
     while let Some(trace) = work.pop() {
-        for index in predecessors(insns, branches, trace.index) {
+        let mut before = predecessors(insns, branches, trace.index);
+        if before.is_empty() && trace.index > 0 {
+            // Control arrives by another jump through a table, if there is one.
+            before.clone_from(indirect.get_or_insert_with(|| indirect_jumps(insns)));
+        }
+        for index in before {
             match trace.over(insns, index) {
                 Step::Found(shape) => {
                     result = result.max(Some(shape));
@@ -141,6 +147,13 @@ pub(super) fn predecessors(insns: &[Insn], branches: &[Branch], index: usize) ->
     let sources = branches[first..].iter().take_while(|b| b.to == at);
     let sources = sources.filter_map(|b| insns.binary_search_by_key(&b.from, Insn::at).ok());
     before.into_iter().chain(sources).collect()
+}
+
+/// The indexes of the indirect jumps.
+fn indirect_jumps(insns: &[Insn]) -> Vec<usize> {
+    let all = insns.iter().enumerate();
+    let indirect = all.filter(|(_, insn)| insn.0.flow_control() == FlowControl::IndirectBranch);
+    indirect.map(|(index, _)| index).collect()
 }
 
 /// The state of the backward trace for the target of an indirect jump.
