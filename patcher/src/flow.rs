@@ -53,7 +53,7 @@ pub use bounds::{unnamed_functions, unnamed_recipes};
 pub use callees::{Callees, callees};
 pub use contradicted::contradicted;
 pub use exit::{Leave, LeaveKind};
-pub(crate) use foreign::foreign_short_branch;
+pub(crate) use foreign::{foreign_short_branch, targets_of_foreign_branches};
 pub use frames::frames;
 pub use graph::{Doubt, Flow};
 pub(crate) use height::Heights;

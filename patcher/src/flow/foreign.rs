@@ -1,12 +1,14 @@
-//! Short branches from neighboring functions.
+//! Branches from other functions.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::isa::{SHORT_BRANCH, SHORT_REACH, short_target};
+use crate::isa::{Insn, SHORT_BRANCH, SHORT_REACH, short_target};
 
 use super::graph::Flow;
+use super::scan::branches_to;
 use super::sweep;
 
 /// The maximum distance from a function's start at which the function is decoded to verify a
@@ -26,13 +28,31 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
         let Some(target) = bytes.and_then(|bytes| short_target(at, bytes)) else {
             return false;
         };
-        window.start < target && target < window.end && begins_instruction(image, at)
+        window.start < target
+            && target < window.end
+            && has_instruction(image, at, |insn| insn.at() == at)
     })
 }
 
-/// True if an instruction begins at `at` when its function is decoded from the start, or if that
-/// cannot be decided.
-fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
+/// Those of `wanted`, which ascend, to which branches with a 32-bit displacement outside the
+/// function may lead. Reads the whole text.
+pub fn targets_of_foreign_branches(
+    image: &Image<'_>,
+    flow: &Flow,
+    wanted: &[Svma],
+) -> BTreeSet<Svma> {
+    let branches = branches_to(image, wanted).into_iter();
+    let foreign = branches.filter(|(_, end)| {
+        let last = end.0 - 1;
+        // The flow has all branches of the function itself.
+        !flow.contains(last) && has_instruction(image, last, |insn| insn.end() == end.0)
+    });
+    foreign.map(|(to, _)| to).collect()
+}
+
+/// True if there `is_one` among the instructions of the function that contains `at`, decoded from
+/// its start, or if that cannot be decided.
+fn has_instruction(image: &Image<'_>, at: u64, is_one: impl FnMut(&Insn) -> bool) -> bool {
     let Some(function) = image.functions().containing(Svma(at)) else {
         return true;
     };
@@ -43,7 +63,7 @@ fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
     match sweep::linear(image, &[range]) {
         // The neighbor contains data, so its instructions are not known.
         Some(swept) if !swept.complete => true,
-        Some(swept) => swept.insns.binary_search_by_key(&at, |i| i.at()).is_ok(),
+        Some(swept) => swept.insns.iter().any(is_one),
         None => true,
     }
 }

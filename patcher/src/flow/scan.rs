@@ -33,7 +33,7 @@ pub fn text(image: &Image<'_>) -> TextTargets {
         crowded,
         formed,
     } = &mut found;
-    each_target(image, |to, kind| match kind {
+    each_target(image, |to, kind, _| match kind {
         TargetKind::Branch if !branches.insert(to) => {
             crowded.insert(to);
         }
@@ -48,13 +48,28 @@ pub fn text(image: &Image<'_>) -> TextTargets {
 /// The targets in `wanted` of all branches with a 32-bit displacement, sorted.
 pub fn arrivals(image: &Image<'_>, wanted: &AddressSet) -> Vec<u64> {
     let mut targets = Vec::new();
-    each_target(image, |to, kind| {
+    each_target(image, |to, kind, _| {
         if kind == TargetKind::Branch && wanted.contains(Svma(to)) {
             targets.push(to);
         }
     });
     targets.sort_unstable();
     targets
+}
+
+/// The branches with a 32-bit displacement to one of `wanted`, which ascend: their targets and ends.
+pub fn branches_to(image: &Image<'_>, wanted: &[Svma]) -> Vec<(Svma, Svma)> {
+    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    each_target(image, |to, kind, end| {
+        let is_one = || wanted.binary_search(&Svma(to)).is_ok();
+        if (first.0..=last.0).contains(&to) && kind == TargetKind::Branch && is_one() {
+            found.push((Svma(to), Svma(end)));
+        }
+    });
+    found
 }
 
 /// An empty set over the text.
@@ -64,7 +79,7 @@ pub fn over_text(image: &Image<'_>) -> AddressSet {
     AddressSet::over(text.map(|s| s.range.start..s.file_end()))
 }
 
-fn each_target(image: &Image<'_>, mut found: impl FnMut(u64, TargetKind)) {
+fn each_target(image: &Image<'_>, mut found: impl FnMut(u64, TargetKind, u64)) {
     for segment in image.segments().iter().filter(|s| s.execute) {
         let code = file_bytes(image, segment).unwrap_or_default();
         targets_in(code, segment.range.start.0, &mut found);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::flow::{Doubt, Flow, JumpTargets, ModuleContext, foreign_short_branch};
+use crate::flow::{
+    Doubt, Flow, JumpTargets, ModuleContext, foreign_short_branch, targets_of_foreign_branches,
+};
 use crate::image::Image;
 use crate::isa::{Control, Insn};
 
@@ -218,6 +220,10 @@ impl Builder<'_, '_> {
                 }
             }
             Control::IndirectJump => match self.jumps.get(&insn.at()) {
+                // No table is there, and hooks could not tell where the jump leads.
+                Some(JumpTargets::Own(_)) if !insn.is_comparable_jump() => {
+                    return Err(Refusal::UnknownTable);
+                }
                 Some(JumpTargets::Own(targets)) => {
                     let targets = targets.iter().map(|&to| self.target(to));
                     let targets: BTreeSet<Index> = targets.collect::<Result<_, _>>()?;
@@ -293,7 +299,13 @@ impl Builder<'_, '_> {
             self.own[first..].iter().take_while(|&&at| at == to).count()
         };
         let foreign = inner.filter(|to| self.context.arrivals(self.image, *to) > own(to.0));
-        let mut found: Vec<u64> = foreign.map(|to| to.0).collect();
+        let mut foreign: Vec<Svma> = foreign.collect();
+        // The scan reads the text byte by byte, so in a large function some are none.
+        if !foreign.is_empty() && flow.doubt.is_none() {
+            let real = targets_of_foreign_branches(self.image, flow, &foreign);
+            foreign.retain(|to| real.contains(to));
+        }
+        let mut found: Vec<u64> = foreign.into_iter().map(|to| to.0).collect();
         // Short branches are rare here, so all addresses are tested together first.
         let leads_inside = |window: &Range<u64>| foreign_short_branch(self.image, flow, window);
         if leads_inside(&(range.start.0..range.end.0)) {

@@ -72,6 +72,18 @@ impl Insn {
         (is_one && register.is_gpr64()).then_some(Reg(register))
     }
 
+    /// True for an indirect jump whose target other code can read before it: from a register, or
+    /// from memory at an address that does not depend on the stack or instruction pointer.
+    pub fn is_comparable_jump(&self) -> bool {
+        let base = self.0.memory_base();
+        let is_fixed = base != Register::RIP && base != Register::RSP;
+        let is_plain = is_fixed && !self.0.has_segment_prefix();
+        let is_memory = self.0.op0_kind() == OpKind::Memory;
+        self.jump_register()
+            .is_some_and(|Reg(r)| r != Register::RSP)
+            || self.is_indirect_jump() && is_memory && is_plain
+    }
+
     /// True if the instruction adds something to the register.
     pub fn adds_to(&self, Reg(register): Reg) -> bool {
         self.0.mnemonic() == Mnemonic::Add && self.0.op0_register() == register

@@ -16,8 +16,9 @@ const BLOCK: usize = 64;
 const BEHIND: usize = 8;
 
 /// Calls `found` with the target and the kind of each reference in `code`, which begins at address
-/// `start`. References are in ascending order of their own addresses.
-pub fn targets_in(code: &[u8], start: u64, found: &mut impl FnMut(u64, TargetKind)) {
+/// `start`, and with the end of the instruction. References are in ascending order of their own
+/// addresses.
+pub fn targets_in(code: &[u8], start: u64, found: &mut impl FnMut(u64, TargetKind, u64)) {
     for first in (0..code.len()).step_by(BLOCK) {
         let rest = &code[first..];
         match rest.first_chunk() {
@@ -37,7 +38,7 @@ fn targets_of(
     start: u64,
     first: usize,
     len: usize,
-    found: &mut impl FnMut(u64, TargetKind),
+    found: &mut impl FnMut(u64, TargetKind, u64),
 ) {
     let mut places = places_in(block);
     while places != 0 {
@@ -53,12 +54,13 @@ fn targets_of(
             continue;
         }
         let displacement = i64::from(i32::from_le_bytes(displacement)) as u64;
-        let to = start.wrapping_add(next as u64).wrapping_add(displacement);
+        let end = start.wrapping_add(next as u64);
+        let to = end.wrapping_add(displacement);
         let kind = match opcode {
             0x8d => TargetKind::Formed,
             _ => TargetKind::Branch,
         };
-        found(to, kind);
+        found(to, kind, end);
     }
 }
 
@@ -130,7 +132,7 @@ mod tests {
         for len in (0..3 * BLOCK).chain([4095, 4096, 4097]) {
             let code: Vec<u8> = (0..len).map(|_| BYTES[next() % BYTES.len()]).collect();
             let mut found = Vec::new();
-            targets_in(&code, start, &mut |to, kind| found.push((to, kind)));
+            targets_in(&code, start, &mut |to, kind, _| found.push((to, kind)));
             assert_eq!(found, decoded(&code, start), "{code:x?}");
         }
     }
