@@ -206,7 +206,7 @@ impl Compared<'_> {
             let is_jump = before.0.starts_with('j')
                 || before.0.starts_with("loop")
                 || before.0.ends_with("jmp");
-            let is_way = ["jmp", "lea", "inc", "mov", "lahf"].contains(&after.0.as_str());
+            let is_way = ["jmp", "lea", "inc", "mov", "movabs", "lahf"].contains(&after.0.as_str());
             let is_exit = region
                 .insns
                 .iter()

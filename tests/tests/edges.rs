@@ -81,6 +81,19 @@ fn counts_are_those_of_single_steps() {
     }
 }
 
+/// Jumps through tables lead to code at which control arrives from elsewhere, too.
+#[test]
+fn counts_of_jumps_through_tables_are_those_of_single_steps() {
+    let fixed = ["-O2", "-no-pie"];
+    for flags in [&["-O2"][..], &fixed, &["-O1"], &["-O0"], &["-Os"], &["-O3"]] {
+        let program = program_with("dispatches.c", flags);
+        // Elsewhere, `interprets` has no room, or jumps to a label in a variable, as if it left.
+        let is_short = ["-O1", "-O0", "-Os"].contains(&flags[0]);
+        let functions = &["interprets", "continues", "loops"][usize::from(is_short)..];
+        equal(functions, &[], &program, &["30"]);
+    }
+}
+
 /// The calls are measured beside the edges.
 #[test]
 fn counts_are_the_same_beside_measured_calls() {

@@ -105,6 +105,21 @@ fn path_counts_are_those_of_single_steps() {
     }
 }
 
+/// Paths begin, change and end on the way from a jump through a table to code at which control
+/// arrives from elsewhere, too.
+#[test]
+fn paths_of_jumps_through_tables_are_those_of_single_steps() {
+    let fixed = ["-O2", "-no-pie"];
+    for flags in [&["-O2"][..], &fixed, &["-O1"], &["-O0"], &["-Os"], &["-O3"]] {
+        let program = program_with("dispatches.c", flags);
+        equal(&["continues", "loops"], &[], &program, &["30"]);
+        // Its loops are not reducible, so the stepper does not know where paths end.
+        let of = |option| counted_by(option, &["interprets"], &[], &program, &["30"]);
+        let [paths, edges] = ["--paths", "--edges"].map(of);
+        assert_eq!(paths["interprets"]["blocks"], edges["interprets"]["blocks"]);
+    }
+}
+
 /// Entries of a jump table that are never used do not end the table.
 #[test]
 fn tables_with_holes_are_read_whole() {

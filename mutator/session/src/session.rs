@@ -74,7 +74,7 @@ mod write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use abi::count::Bank;
+use abi::count::{Bank, FIRST};
 use abi::image::{
     SYMBOL_ALIVE, SYMBOL_COUNT_STUB, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB,
     SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_PATH_STUB, SYMBOL_PATHS,
@@ -401,8 +401,8 @@ impl Session {
         ] {
             let mut at = self.symbol(symbol)?.0;
             if symbol == SYMBOL_ALIVE {
-                // The banks for one thread each follow the shared one.
-                at += size_of::<Bank>() as u64;
+                // The table begins with the bank of the first thread.
+                at += (FIRST * size_of::<Bank>()) as u64;
             }
             cells.extend(at.to_le_bytes());
         }

@@ -2,8 +2,8 @@
 
 use crate::inside::{Region, Tally};
 use crate::isa::{
-    ADVANCE, COUNT, COUNT_IN, DISPATCH, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE,
-    LOOP_ALIGNMENT, PATH_HOOK,
+    ADVANCE, COMPARED, COUNT, COUNT_IN, DISPATCH, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT,
+    JUMP, LEAVE, LOOP_ALIGNMENT, PATH_HOOK,
 };
 use crate::plan::{Effect, ProbePoint, Site};
 
@@ -15,15 +15,19 @@ const LONG: usize = JUMP as usize;
 /// An upper bound of the length of a trampoline for `site`, in bytes.
 pub fn max_len(site: &Site) -> usize {
     let copies = |displaced: &[Displaced]| displaced.iter().map(Displaced::max_len).sum::<usize>();
-    let hook = |point: &ProbePoint| match point.effect {
-        Effect::Entry => HOOK,
-        Effect::Point(_) => HOOK_AT_POINT,
-        Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
-        Effect::Path(..) => PATH_HOOK + LONG,
-        Effect::Span(..) => HOOK_AT_POINT + LONG,
-        Effect::Enter(_) => enter_len(),
-        // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
-        Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
+    let compared = |point: &ProbePoint| point.effect.target().map_or(0, |_| COMPARED);
+    let hook = |point: &ProbePoint| {
+        compared(point)
+            + match point.effect {
+                Effect::Entry => HOOK,
+                Effect::Point(_) => HOOK_AT_POINT,
+                Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
+                Effect::Path(..) => PATH_HOOK + LONG,
+                Effect::Span(..) => HOOK_AT_POINT + LONG,
+                Effect::Enter(_) => enter_len(),
+                // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
+                Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
+            }
     };
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
         copies(displaced) + points.iter().map(hook).sum::<usize>() + LONG

@@ -54,6 +54,8 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
     builder.taken_jumps()?;
     builder.copies()?;
     builder.uncounted()?;
+    builder.out.slow_paths()?;
+    builder.out.look_ups()?;
     builder.path_rows();
     builder.tables();
     Ok(Built {
@@ -204,7 +206,21 @@ impl<'a> Builder<'a> {
         let if_taken = |p: &ProbePoint| p.effect.is_if_taken() && displaced.is_conditional();
         let is_before = |p: &&&ProbePoint| !if_taken(p) && !p.effect.is_if_not_taken();
         for point in points.iter().filter(is_before) {
+            let Some(target) = point.effect.target() else {
+                self.hook(point.effect, displaced.at)?;
+                continue;
+            };
+            let otherwise = self.out.label();
+            let target = self.bias.to_avma(target);
+            let are_free = point.effect.has_free_flags();
+            let jump = &displaced.bytes;
+            if !self.out.unless_leads_to(jump, target, are_free, otherwise) {
+                return Err(EmitError::NoPointStub {
+                    at: self.bias.to_avma(displaced.at),
+                });
+            }
             self.hook(point.effect, displaced.at)?;
+            self.out.place(otherwise);
         }
         Ok(())
     }

@@ -67,12 +67,12 @@ impl Chords {
     ///
     /// The tree has the maximum sum of weights. The weight of an edge is its count in `measured`,
     /// then 10 to the power of its loop depth. Edges after the end of `measured` have a count of 0.
-    /// Edges without a [`Place`] are on the tree wherever this is possible.
+    /// Edges without a [`Place`] are on the tree wherever this is possible, then those of jumps
+    /// through tables.
     pub fn of(graph: &Graph, loops: &Loops, measured: Option<&[u64]>) -> Self {
         let weights = Weights::new(graph, loops, measured);
-        let has_place = |edge| Place::of(graph, edge).is_some();
         let mut order: Vec<EdgeId> = graph.edge_ids().collect();
-        order.sort_by_cached_key(|&edge| (has_place(edge), Reverse(weights.of(edge))));
+        order.sort_by_cached_key(|&edge| (Place::rank(graph, edge), Reverse(weights.of(edge))));
         let mut sets = Union::new(graph.nodes());
         sets.merge_into(graph.index(Node::Exit), graph.index(Node::Entry));
         order.retain(|&id| {

@@ -1,6 +1,7 @@
 //! The counters of transfers of control.
 
 use super::liveness::Free;
+use crate::addr::Svma;
 
 /// A counter of transfers of control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,4 +23,6 @@ pub enum Transfer {
     Taken,
     /// The instruction is a conditional jump and is not taken.
     NotTaken,
+    /// The instruction is a jump through a table and leads to this address.
+    LeadsTo(Svma),
 }

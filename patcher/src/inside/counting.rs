@@ -7,6 +7,7 @@
 //! that were there at first. With these edges, the counts of all others are exact although
 //! activations are left.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -66,13 +67,32 @@ impl Counting {
             let place = placed(&segments, edge)?;
             Ok(count(flow, &segments, (edge, number), place, free))
         });
-        let counters = counters.collect::<Result<_, NoPlace>>()?;
+        let counters = counters.collect::<Result<Vec<Count>, NoPlace>>()?;
+        are_comparable(counters.iter().map(|of| (of.at, of.counter.transfer)))?;
         Ok(Self {
             segments,
             blocks,
             counters,
         })
     }
+}
+
+/// The maximum number of addresses with which the target of a jump through a table is compared.
+const MOST_COMPARED: usize = 32;
+
+/// Fails if the target of a jump through a table would be compared too often for these hooks.
+pub(super) fn are_comparable(hooks: impl Iterator<Item = (Svma, Transfer)>) -> Result<(), NoPlace> {
+    let mut compared: BTreeMap<Svma, usize> = BTreeMap::new();
+    for (at, transfer) in hooks {
+        if let Transfer::LeadsTo(to) = transfer {
+            let count = compared.entry(at).or_default();
+            *count += 1;
+            if *count > MOST_COMPARED {
+                return Err(NoPlace { to: Some(to) });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The place of a counter, and the transfers that are counted there.
@@ -86,6 +106,11 @@ pub(super) fn placed(graph: &Graph, edge: EdgeId) -> Result<(Place, Transfer), N
         (Place::Start(..) | Place::End(..), _) => Ok((place, Transfer::Reached)),
         (Place::Branch(..), EdgeKind::Taken) => Ok((place, Transfer::Taken)),
         (Place::Branch(..), EdgeKind::FallThrough) => Ok((place, Transfer::NotTaken)),
+        (Place::Branch(..), EdgeKind::Table) => {
+            let to = to.block().ok_or(missing)?;
+            let to = graph.block(to).range.start;
+            Ok((place, Transfer::LeadsTo(to)))
+        }
         (Place::Branch(..), _) => Err(missing),
     }
 }
@@ -123,6 +148,7 @@ pub(super) fn at_free_place(
         Place::Start(block, at) | Place::End(block, at) => {
             at_free_flags(flow, graph.block(block), at, free)
         }
+        Place::Branch(_, at) if graph.edge(edge).kind == EdgeKind::Table => (at, free(at)),
         // The hook runs between the branch and its target.
         Place::Branch(_, at) => {
             let next = graph.edge(edge).to.block();

@@ -149,7 +149,7 @@ impl Numbering {
                 _ => None,
             };
             // An edge without a place needs the increment 0.
-            let weight = |edge| (Place::of(graph, edge).is_none(), weights.of(edge));
+            let weight = |edge| (Reverse(Place::rank(graph, edge)), weights.of(edge));
             Reverse(inner.map(weight))
         });
         let mut sets = Union::new(graph.nodes());

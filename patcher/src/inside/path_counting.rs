@@ -13,7 +13,7 @@ use crate::function::Function;
 use crate::image::Image;
 use crate::isa::{Control, Insn, PathRow};
 
-use super::counting::{NoPlace, at_free_place, divided, placed};
+use super::counting::{NoPlace, are_comparable, at_free_place, divided, placed};
 use super::cut::Cut;
 use super::graph::{BlockId, EdgeId, EdgeKind, Graph, Node};
 use super::liveness::Liveness;
@@ -305,6 +305,7 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
             Ok(((at, departs, transfer), place.at(), free, action, own))
         });
         let mut placed = placed.collect::<Result<Vec<_>, NoPlace>>()?;
+        are_comparable(placed.iter().map(|&((at, _, transfer), ..)| (at, transfer)))?;
         placed.sort_by_key(|&(order, ..)| order);
         // A function that replaces its stack leaves other activations. Its frame is known before.
         let both = placed.iter().flat_map(|&((at, ..), place, ..)| [at, place]);

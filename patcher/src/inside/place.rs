@@ -14,15 +14,15 @@ pub enum Place {
     /// A transfer is counted before that instruction has run. If it is a call that does not return,
     /// the count is too high by 1.
     End(BlockId, Svma),
-    /// On the branch instruction of a critical edge, which is one of several edges from its source
-    /// and one of several edges to its target.
+    /// On the branch instruction of a critical edge, or on the jump through a table. The edge is one
+    /// of several from its source and one of several to its target.
     Branch(BlockId, Svma),
 }
 
 impl Place {
     /// The place of `edge`. `None` if no instruction is executed for this edge alone: control
-    /// arrives from elsewhere, or by a jump through a table or by the return of a call, at
-    /// a block that has other predecessors, or it departs from inside a call.
+    /// arrives from elsewhere or by the return of a call, at a block that has other predecessors,
+    /// or it departs from inside a call.
     pub fn of(graph: &Graph, edge: EdgeId) -> Option<Self> {
         let Edge { from, to, kind } = graph.edge(edge);
         if kind == EdgeKind::Left {
@@ -45,8 +45,17 @@ impl Place {
         let last = graph.block(from).last;
         match leaving.len() {
             1 => Some(Self::End(from, last)),
-            _ if kind == EdgeKind::Table => None,
             _ => Some(Self::Branch(from, last)),
+        }
+    }
+
+    /// How good the place of `edge` is: 0 without one, 1 for a jump through a table, whose target
+    /// must be compared, and 2 for any other.
+    pub(super) fn rank(graph: &Graph, edge: EdgeId) -> u8 {
+        match Self::of(graph, edge) {
+            None => 0,
+            Some(Self::Branch(..)) if graph.edge(edge).kind == EdgeKind::Table => 1,
+            Some(_) => 2,
         }
     }
 

@@ -226,10 +226,14 @@ impl Header {
     }
 }
 
-/// True if the step of a path is one that copies have: it changes the sum, or it ends a path with a
-/// counter of its own and begins another one. Those of functions have all steps, if paths have
-/// counters of their own.
+/// True if copies have what is counted here. They do not compare the target of a jump. A step of a
+/// path is one that copies have if it changes the sum, or if it ends a path with a counter of its
+/// own and begins another one. Those of functions have all steps, if paths have counters of their
+/// own.
 fn is_simple(tally: &Tally, is_of_function: bool) -> bool {
+    if matches!(tally.transfer(), Transfer::LeadsTo(_)) {
+        return false;
+    }
     let Tally::Path(step) = tally else {
         return true;
     };

@@ -9,10 +9,13 @@ use super::place::Place;
 const ITERATIONS: f64 = 10.0;
 /// The assumed frequency of an arrival other than by a call, such as of an exception.
 const ARRIVALS: f64 = 0.01;
+/// The assumed frequency of a jump to code out of line, to that of the other way. Compilers place
+/// code so that the frequent way falls through.
+const OUT_OF_LINE: f64 = 0.5;
 /// The resolution of frequencies: this number stands for one call of the function.
 const UNIT: f64 = (1 << 20) as f64;
 
-/// The cost of a count that needs a jump of its own, as a multiple of the cost of any other.
+/// The cost of a count in a loop that needs a jump of its own, as a multiple of the cost of any other.
 const JUMPING: u64 = 2;
 
 /// The expected cost of a count on each edge: its frequency, or a multiple if it needs a jump.
@@ -28,7 +31,11 @@ impl<'a> Weights<'a> {
         for (cost, id) in expected.iter_mut().zip(graph.edge_ids()) {
             // No instruction runs for this edge alone, so the count is beside the code.
             let is_beside = matches!(Place::of(graph, id), Some(Place::Branch(..)));
-            if is_beside && graph.edge(id).kind == EdgeKind::Taken {
+            let Edge { from, kind, .. } = graph.edge(id);
+            let is_in_loop = from
+                .block()
+                .is_some_and(|from| loops.innermost(from).is_some());
+            if is_beside && is_in_loop && kind == EdgeKind::Taken {
                 *cost *= JUMPING;
             }
         }
@@ -44,8 +51,8 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// The expected frequencies of the edges. All ways out of a block are equally frequent, but a loop
-/// is left after some iterations.
+/// The expected frequencies of the edges. All ways out of a block are equally frequent, but code out
+/// of line is reached less often, and a loop is left after some iterations.
 fn expected(graph: &Graph, loops: &Loops) -> Vec<u64> {
     let headers: Vec<Node> = loops
         .loops()
@@ -64,7 +71,9 @@ fn expected(graph: &Graph, loops: &Loops) -> Vec<u64> {
             frequency *= ITERATIONS;
         }
         let leaving = graph.leaving(node);
-        let shares = leaving.iter().map(|&id| share(loops, graph.edge(id)));
+        let shares = leaving
+            .iter()
+            .map(|&id| share(graph, loops, graph.edge(id)));
         let shares: Vec<f64> = shares.collect();
         let sum: f64 = shares.iter().sum();
         for (edge, share) in leaving.iter().zip(shares) {
@@ -75,12 +84,19 @@ fn expected(graph: &Graph, loops: &Loops) -> Vec<u64> {
 }
 
 /// The share of an edge among those that leave its source, before these are made to be one in sum.
-fn share(loops: &Loops, edge: Edge) -> f64 {
+fn share(graph: &Graph, loops: &Loops, edge: Edge) -> f64 {
     let around = edge.from.block().and_then(|from| loops.innermost(from));
     let stays = around.is_none_or(|id| edge.to.block().is_some_and(|to| loops.contains(id, to)));
     match edge.kind {
         EdgeKind::Arrival | EdgeKind::Left => ARRIVALS,
+        EdgeKind::Taken if stays && is_out_of_line(graph, edge.to) => OUT_OF_LINE,
         _ if stays => 1.0,
         _ => 1.0 / ITERATIONS,
     }
+}
+
+/// True if only jumps lead to `node`.
+fn is_out_of_line(graph: &Graph, node: Node) -> bool {
+    let mut arriving = graph.arriving(node).iter();
+    arriving.all(|&id| graph.edge(id).kind != EdgeKind::FallThrough)
 }

@@ -11,6 +11,7 @@ pub mod elf;
 mod epilogue;
 mod insn;
 mod jump_source;
+mod late;
 mod offset_table;
 mod patch;
 mod path_row;
@@ -31,7 +32,7 @@ pub use bank::{
 pub use code::{Code, Goal, HOOK, HOOK_AT_POINT};
 pub use count::{COUNT, CountIn};
 pub use decoding::{Insns, decode, first};
-pub use dispatch::{DISPATCH, Dispatch, DispatchLabels};
+pub use dispatch::{COMPARED, DISPATCH, Dispatch, DispatchLabels};
 pub use epilogue::{FramePointer, FrameState, StackPlace};
 pub use insn::{Facts, Insn, LONGEST_INSN, Reg, SHORTEST_CALL};
 pub use jump_source::{jump_source, table_of};

@@ -50,6 +50,23 @@ impl Effect {
         self.transfer() == Some(Transfer::NotTaken)
     }
 
+    /// The address to which the jump through a table must lead for the hook to run.
+    pub(crate) fn target(self) -> Option<Svma> {
+        match self.transfer() {
+            Some(Transfer::LeadsTo(target)) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// True if the hook may overwrite the flags.
+    pub(crate) fn has_free_flags(self) -> bool {
+        match self {
+            Self::Count(counter) => counter.free.flags,
+            Self::Path(step) => step.free.flags,
+            _ => false,
+        }
+    }
+
     /// The transfers of control that are counted, followed or timed.
     fn transfer(self) -> Option<Transfer> {
         match self {

@@ -33,6 +33,19 @@ pub struct Row {
     pub start: u64,
 }
 
+impl Row {
+    /// The word that identifies the activation with this key. The key is an address, which has 47
+    /// bits, or somewhat more; the number of the function is above it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn activation(&self, key: u64) -> u64 {
+        key.wrapping_add((self.first as u64) << FUNCTION_SHIFT)
+    }
+}
+
+/// See [`Row::activation`].
+pub const FUNCTION_SHIFT: u32 = 48;
+
 /// A path begins, with the sum [`Row::start`].
 pub const BEGINS: u8 = 0;
 /// [`Row::add`] is added to the sum.
@@ -80,15 +93,11 @@ pub const TRIED_ENTRIES: u64 = 16;
 /// An activation on a path.
 #[repr(C)]
 pub struct Slot {
-    /// The key of the activation ([`Row::key`]); 0 if the slot is free.
-    pub key: AtomicU64,
-    /// [`Row::first`] of its function.
-    pub of: AtomicU64,
+    /// The activation ([`Row::activation`]). That of a slot without one has no function: it is 0,
+    /// or the key of the last activation in a slot of a frame.
+    pub activation: AtomicU64,
     /// The sum of the path up to here, shifted to the left by [`SUM_SHIFT`].
     pub sum: AtomicU64,
-    /// For a slot of a frame, the number of the page of stack that it is for; 0 if it is for none
-    /// yet.
-    pub page: AtomicU64,
 }
 
 impl Slot {
@@ -96,11 +105,15 @@ impl Slot {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            key: AtomicU64::new(0),
-            of: AtomicU64::new(0),
+            activation: AtomicU64::new(0),
             sum: AtomicU64::new(0),
-            page: AtomicU64::new(0),
         }
+    }
+
+    /// [`Row::first`] of the function of the activation; 0 if the slot is free.
+    #[must_use]
+    pub const fn function(activation: u64) -> u32 {
+        (activation >> FUNCTION_SHIFT) as u32
     }
 }
 
@@ -112,9 +125,9 @@ impl Default for Slot {
 
 /// The table of slots, in pages that are zeroed in a forked child.
 ///
-/// A frame's slot is the first choice. It is for the frames of one page, for good. Only one thread
-/// at a time runs on a page of stack, so it is taken without a lock. If it is for another page or
-/// taken, one of the others is used.
+/// A frame's slot is the first choice. After it has been taken once, it is for frames on the same
+/// page, since it keeps their key. Only one thread at a time runs on a page of stack, so it is
+/// taken without a lock then. If it is for another page or taken, one of the others is used.
 #[repr(C, align(4096))]
 pub struct Slots {
     /// The slots of frames, by [`frame_slot`].
@@ -133,11 +146,6 @@ pub const fn frame_slot(key: u64) -> usize {
     (key / FRAME_ALIGN) as usize % FRAME_SLOTS
 }
 
-/// The number of the page of a frame.
-pub const fn page(key: u64) -> u64 {
-    key / crate::PAGE
-}
-
 /// See [`Slot::sum`]. So it is the offset of the path's counter in bytes.
 pub const SUM_SHIFT: u32 = size_of::<u64>().trailing_zeros();
 /// The number of slots that are not of frames, a power of two.
@@ -147,4 +155,5 @@ pub const TRIED_SLOTS: usize = 8;
 /// The length of the table of slots in bytes.
 pub const SLOTS_BYTES: u64 = size_of::<Slots>() as u64;
 
-const _: () = assert!(size_of::<Slot>() == 32 && SLOTS_BYTES.is_multiple_of(crate::PAGE));
+const _: () = assert!(crate::count::MOST_COUNTERS <= 1 << (u64::BITS - FUNCTION_SHIFT));
+const _: () = assert!(size_of::<Slot>() == 16 && SLOTS_BYTES.is_multiple_of(crate::PAGE));

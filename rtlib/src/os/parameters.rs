@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use abi::MAX_FUNCTIONS;
-use abi::count::{BANKS, Bank};
+use abi::count::{BANKS, Bank, SHARED};
 use abi::counter::Event;
 use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
 use abi::path::{FRAME_SLOTS, SLOTS, Slot, Slots};
@@ -17,7 +17,7 @@ use abi::segment::AREAS;
 pub struct AlivePage([Bank; BANKS]);
 
 impl AlivePage {
-    /// The banks of counters: the shared one, then those for one thread each.
+    /// The banks of counters.
     #[inline(always)]
     pub fn banks(&self) -> &[Bank; BANKS] {
         &self.0
@@ -25,11 +25,11 @@ impl AlivePage {
 
     /// [`ALIVE`] in the process that the session was created for, and 0 in its forked children.
     fn word(&self) -> &AtomicU64 {
-        &self.0[0].owner
+        &self.0[SHARED].owner
     }
 }
 
-/// The banks of counters. The first one's owner is [`ALIVE`] in the process that the session was
+/// The banks of counters. The owner of the shared one is [`ALIVE`] in the process that the session was
 /// created for, and 0 in its forked children.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]

@@ -3,10 +3,10 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use abi::count::{BANK_OF, BANK_SHIFT, Bank};
+use abi::count::{BANK_OF, BANK_SHIFT, Bank, FIRST, HASHED, SHARED};
 use abi::path::{
     ADDS, BEFORE, BEGINS, BEGUN, EACH, ENDS, ENTRIES, HISTOGRAM, Row, SLOTS, SUM_SHIFT, Slot,
-    TRIED_ENTRIES, TRIED_SLOTS, UNCOUNTED, UNKNOWN, frame_slot, page,
+    TRIED_ENTRIES, TRIED_SLOTS, UNCOUNTED, UNKNOWN, frame_slot,
 };
 
 use crate::arch::exchange;
@@ -55,9 +55,9 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
                     return;
                 }
                 ENDS => {
-                    // Another activation may take the slot before it has said what it is.
-                    slot.of.store(0, Relaxed);
-                    slot.key.store(0, Release);
+                    let is_of_frame = core::ptr::eq(slot, of_frame(key));
+                    let free = if is_of_frame { key } else { 0 };
+                    slot.activation.store(free, Release);
                 }
                 _ => slot.sum.store(row.start << SUM_SHIFT, Relaxed),
             }
@@ -83,29 +83,30 @@ fn others(key: u64) -> impl Iterator<Item = &'static Slot> {
 /// The slot of an activation. `None` if it has none.
 #[inline(always)]
 fn slot_of(key: u64, row: &Row) -> Option<&'static Slot> {
-    let is_it = |slot: &&Slot| {
-        slot.key.load(Relaxed) == key && slot.of.load(Relaxed) == u64::from(row.first)
-    };
+    let is_it = |slot: &&Slot| slot.activation.load(Relaxed) == row.activation(key);
     let first = Some(of_frame(key)).filter(is_it);
     first.or_else(|| others(key).find(is_it))
 }
 
 /// Takes the slot of a frame, if it is free. `None` if it is taken, or for another page.
 ///
-/// A signal handler on the same page may take the slot before the key is stored. It gives it back
-/// when it returns.
+/// A signal handler on the same page may take the slot before this activation does. It gives it
+/// back when it returns.
 #[inline(always)]
-fn take_of_frame(key: u64) -> Option<&'static Slot> {
+fn take_of_frame(key: u64, row: &Row) -> Option<&'static Slot> {
     let slot = of_frame(key);
-    let own = page(key);
-    let is_own = || match slot.page.compare_exchange(0, own, Relaxed, Relaxed) {
-        Ok(_) => true,
-        Err(other) => other == own,
-    };
-    if slot.key.load(Relaxed) != 0 || !is_own() {
-        return None;
+    let own = row.activation(key);
+    match slot.activation.load(Relaxed) {
+        0 => {
+            let taken = slot
+                .activation
+                .compare_exchange(0, own, Relaxed, Relaxed)
+                .is_ok();
+            return taken.then_some(slot);
+        }
+        free if free == key => slot.activation.store(own, Relaxed),
+        _ => return None,
     }
-    slot.key.store(key, Relaxed);
     Some(slot)
 }
 
@@ -115,16 +116,18 @@ fn take_of_frame(key: u64) -> Option<&'static Slot> {
 #[inline(always)]
 fn begin(key: u64, row: &Row) {
     let take_other = || {
-        let mut free = others(key).filter(|slot| slot.key.load(Relaxed) == 0);
+        let own = row.activation(key);
+        let mut free = others(key).filter(|slot| slot.activation.load(Relaxed) == 0);
         free.find(|slot| {
-            let taken = slot.key.compare_exchange(0, key, Relaxed, Relaxed);
+            let taken = slot.activation.compare_exchange(0, own, Relaxed, Relaxed);
             taken.is_ok()
         })
     };
     let known = slot_of(key, row);
-    let slot = known.or_else(|| take_of_frame(key)).or_else(take_other);
+    let slot = known
+        .or_else(|| take_of_frame(key, row))
+        .or_else(take_other);
     if let Some(slot) = slot {
-        slot.of.store(u64::from(row.first), Relaxed);
         slot.sum.store(row.start << SUM_SHIFT, Relaxed);
     }
 }
@@ -142,22 +145,17 @@ impl Counters {
     fn of_thread() -> Self {
         let thread = thread_pointer();
         let offset = (thread >> BANK_SHIFT) & u64::from(BANK_OF);
-        let bank = &ipath_alive.banks()[1 + offset as usize / size_of::<Bank>()];
-        let owner = bank.owner.load(Relaxed);
-        let is_own = owner == thread
-            || owner == 0
-                && bank
-                    .owner
-                    .compare_exchange(0, thread, Relaxed, Relaxed)
-                    .is_ok();
-        let bank = if is_own {
-            bank
-        } else {
-            &ipath_alive.banks()[0]
+        let banks = ipath_alive.banks();
+        let hashed = HASHED + offset as usize / size_of::<Bank>();
+        let is_own = |bank: &&Bank| {
+            let owner = bank.owner.load(Relaxed);
+            let claimed = || bank.owner.compare_exchange(0, thread, Relaxed, Relaxed);
+            owner == thread || owner == 0 && claimed().is_ok()
         };
+        let own = [&banks[FIRST], &banks[hashed]].into_iter().find(is_own);
         Self {
-            at: bank.at.load(Relaxed) as *mut u64,
-            is_shared: !is_own,
+            at: own.unwrap_or(&banks[SHARED]).at.load(Relaxed) as *mut u64,
+            is_shared: own.is_none(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use abi::count::{BANK_OF, BANK_SHIFT, Bank, CLAIM};
+use abi::count::{BANK_OF, BANK_SHIFT, Bank, CLAIM, FIRST, HASHED};
 use abi::image::{Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
 use abi::path::{self, Row, Slot};
 use abi::schema::SCHEMA_COUNT;
@@ -202,6 +202,7 @@ const _: () = assert!(
     CountIn::BANK_OF == BANK_OF
         && CountIn::BANK_SHIFT as u32 == BANK_SHIFT
         && CountIn::AT as usize == offset_of!(Bank, at)
+        && CountIn::HASHED as usize == (HASHED - FIRST) * size_of::<Bank>()
         && offset_of!(Bank, owner) == 0
 );
 
@@ -217,13 +218,12 @@ const _: () = assert!(
         && PathRow::HISTOGRAM == path::HISTOGRAM
         && TripCounting::COUNTERS == path::POWERS
         && PathRow::BEFORE == path::BEFORE
-        && PathRow::OF as usize == offset_of!(Slot, of)
+        && PathRow::FUNCTION_SHIFT == path::FUNCTION_SHIFT
+        && offset_of!(Slot, activation) == 0
         && PathRow::SUM as usize == offset_of!(Slot, sum)
         && PathRow::BEGUN == path::BEGUN
-        && PathRow::PAGE as usize == offset_of!(Slot, page)
-        && 1 << PathRow::PAGE_SHIFT == abi::PAGE
         && PathRow::FRAMES as u64 == (path::FRAME_SLOTS as u64 - 1) * path::FRAME_ALIGN
-        && 2 * path::FRAME_ALIGN == size_of::<Slot>() as u64
+        && path::FRAME_ALIGN == size_of::<Slot>() as u64
         && offset_of!(path::Slots, of_frames) == 0
 );
 

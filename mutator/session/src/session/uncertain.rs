@@ -61,10 +61,7 @@ impl View<'_> {
         let functions = self.document.functions.iter();
         let carried = functions.filter(|f| f.carried_by.is_some_and(|id| ids.contains(&id)));
         let inside = carried.filter_map(|function| function.inside.as_deref());
-        let of: Vec<u64> = inside
-            .flat_map(InsideDoc::followed)
-            .map(u64::from)
-            .collect();
+        let of: Vec<u32> = inside.flat_map(InsideDoc::followed).collect();
         if of.is_empty() {
             return Ok(());
         }
@@ -74,8 +71,9 @@ impl View<'_> {
         let (slots, _) = slots.as_chunks::<{ size_of::<Slot>() }>();
         for (index, slot) in (0..).zip(slots) {
             let (words, _) = slot.as_chunks();
-            let owner = words.get(offset_of!(Slot, of) / 8);
-            if owner.is_some_and(|&owner| of.contains(&u64::from_le_bytes(owner))) {
+            let word = words.get(offset_of!(Slot, activation) / 8);
+            let function = word.map(|&word| Slot::function(u64::from_le_bytes(word)));
+            if function.is_some_and(|function| of.contains(&function)) {
                 let at = table.plus(index * size_of::<Slot>() as u64);
                 write(stopped.text(), at, &[0; size_of::<Slot>()])?;
             }

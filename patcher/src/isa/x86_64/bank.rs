@@ -31,8 +31,9 @@
 use iced_x86::{Encoder, InstructionInfoFactory, OpKind, Register};
 
 use super::code::{Code, Goal};
-use super::count::{RAX, SCRATCH, fields};
+use super::count::fields;
 use super::insn::Insn;
+use super::late::{RAX, SCRATCH};
 use super::patch::CodeError;
 use super::path_row::{PathKey, PathRow, immediate};
 use super::uses::Registers;
@@ -107,7 +108,7 @@ pub struct SavedFlags {
 /// bank is spilled.
 pub const LOWERED: u64 = abi::image::COPY_LOWERED;
 /// The maximum length of [`Code::enter`], in bytes.
-pub const ENTER: usize = 320;
+pub const ENTER: usize = 368;
 /// The maximum length of [`Code::count_in`], in bytes.
 pub const COUNT_IN: usize = 32;
 /// The maximum length of [`Code::leave`], in bytes.

@@ -1,5 +1,6 @@
 //! Code under construction, with labels for the displaced instructions.
 
+use super::late::{LookUp, Slow};
 use super::patch::{CodeError, JUMP, rel32};
 use super::relocate::{BACK_OVER_RED_ZONE, Displaced, Form, HIGH_HALF, SKIP_RED_ZONE};
 use crate::addr::{Avma, Bias, Svma};
@@ -39,6 +40,10 @@ pub struct Code {
     copies: Vec<(usize, Svma, usize)>,
     /// The offset in `bytes` of each label; `None` until it is placed.
     labels: Vec<Option<usize>>,
+    /// The searches for banks that follow all other code.
+    pub(super) look_ups: Vec<LookUp>,
+    /// The calls of the stub of paths that follow all other code.
+    pub(super) slow: Vec<Slow>,
 }
 
 impl Code {
@@ -51,6 +56,8 @@ impl Code {
             words: Vec::new(),
             copies: Vec::new(),
             labels: Vec::new(),
+            look_ups: Vec::new(),
+            slow: Vec::new(),
         }
     }
 

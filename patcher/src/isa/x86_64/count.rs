@@ -1,8 +1,7 @@
 //! A hook that counts in the calling thread's bank, as `abi::count` lays it out.
 
-use abi::arch::stack::RED_ZONE;
-
 use super::code::{Code, Goal};
+use super::late::{LookUp, Spill};
 use super::patch::CodeError;
 use super::relocate::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
 use super::uses::Registers;
@@ -12,72 +11,24 @@ use crate::addr::Avma;
 pub struct CountIn;
 
 impl CountIn {
-    /// The entry of a thread pointer is this many bytes after the table, after a shift to the
+    /// The entry of a thread pointer is so many bytes after [`Self::HASHED`], after a shift to the
     /// right.
     pub const BANK_OF: u32 = 0x3f0;
     /// See [`Self::BANK_OF`].
     pub const BANK_SHIFT: u8 = 8;
     /// The offset of the bank's address in an entry. The owner is at offset 0.
     pub const AT: u8 = 8;
+    /// The offset of the entries of all threads but the first one, whose entry comes first.
+    pub const HASHED: u8 = 16;
 }
 
 /// The maximum length of a hook that counts, in bytes, without the call of the stub.
-pub const COUNT: usize = 96;
-
-pub(super) const RAX: u8 = 0;
-/// The registers that a hook may use, in this order of preference: all but rsp, rbp, which
-/// profilers follow, and r12, whose encoding as a base differs. Those that compilers use last come
-/// first: nothing waits for them after they have been spilled.
-pub(super) const SCRATCH: [u8; 13] = [11, 10, 9, 8, 15, 14, 13, 7, 6, 2, 1, 0, 3];
+pub const COUNT: usize = 128;
 
 /// The prefix and the register fields of an instruction with the registers `reg` and `base`.
 pub(super) fn fields(is_64: bool, reg: u8, base: u8) -> (u8, u8) {
     let prefix = 0x40 | u8::from(is_64) << 3 | (reg >> 3) << 2 | base >> 3;
     (prefix, (reg & 7) << 3 | base & 7)
-}
-
-/// The registers that a hook uses, and what it must save first.
-pub(super) struct Spill {
-    /// The registers.
-    pub(super) used: Vec<u8>,
-    /// Those that it pushes.
-    saved: Vec<u8>,
-    /// True if the flags are in rax meanwhile.
-    saves_flags: bool,
-}
-
-impl Spill {
-    /// For a hook that uses `count` registers, of which those in `free` need not be saved, and the
-    /// flags neither if they `are_free`.
-    pub(super) fn of(Registers(free): Registers, are_free: bool, count: usize) -> Self {
-        let is_free = |register: u8| free & 1 << register != 0;
-        let saves_flags = !are_free;
-        let mut used: Vec<u8> = SCRATCH.into_iter().filter(|&r| is_free(r)).collect();
-        used.extend(SCRATCH.into_iter().filter(|&r| !is_free(r)));
-        // The flags are saved in rax.
-        used.retain(|&register| !(saves_flags && register == RAX));
-        used.truncate(count);
-        let with_flags = saves_flags.then_some(RAX);
-        let saved = used.iter().copied().chain(with_flags);
-        Self {
-            saved: saved.filter(|&r| !is_free(r)).collect(),
-            used,
-            saves_flags,
-        }
-    }
-
-    /// True if nothing is pushed, so that the red zone is still below the stack pointer.
-    fn is_empty(&self) -> bool {
-        self.saved.is_empty()
-    }
-
-    /// The bytes by which the stack pointer is lower meanwhile.
-    pub(super) fn lowered(&self) -> i32 {
-        if self.is_empty() {
-            return 0;
-        }
-        RED_ZONE as i32 + 8 * self.saved.len() as i32
-    }
 }
 
 impl Code {
@@ -135,6 +86,9 @@ impl Code {
     /// Appends code that sets `bank` to the address of the thread's bank. If the thread has none,
     /// it jumps to the label `otherwise`. Overwrites `thread`, `bank` and the flags. Fails if
     /// `table` is out of reach.
+    ///
+    /// The first entry of the table is compared at once. The entry of another thread is found by
+    /// [`Self::look_ups`].
     pub(super) fn look_up(
         &mut self,
         thread: u8,
@@ -142,23 +96,53 @@ impl Code {
         table: Avma,
         otherwise: usize,
     ) -> Result<(), CodeError> {
+        let [hashed, found] = [self.label(), self.label()];
+        let (prefix, modrm) = fields(true, bank, 5);
+        self.rip_relative(&[prefix & !1, 0x8b, modrm, 0, 0, 0, 0], 3, table)?; // mov bank, [table]
         let (prefix, modrm) = fields(true, thread, 4);
         self.put(&[0x64, prefix & !1, 0x8b, modrm, 0x25, 0, 0, 0, 0]); // mov thread, fs:[0]
-        let (prefix, modrm) = fields(false, thread, bank);
-        self.put(&[prefix, 0x89, 0xc0 | modrm]); // mov bank, thread (32 bits)
-        let (prefix, modrm) = fields(false, 5, bank);
-        self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, CountIn::BANK_SHIFT]); // shr bank, 8
-        let (prefix, modrm) = fields(false, 4, bank);
-        self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // and bank, 0x3f0
-        self.put(&CountIn::BANK_OF.to_le_bytes());
-        let (prefix, modrm) = fields(true, bank, 5);
-        self.rip_relative(&[prefix & !1, 0x03, modrm, 0, 0, 0, 0], 3, table)?; // add bank, [table]
+        self.bank_of((thread, bank), 0, hashed);
+        self.place(found);
+        self.look_ups.push(LookUp {
+            registers: (thread, bank),
+            table,
+            labels: [hashed, found, otherwise],
+        });
+        Ok(())
+    }
+
+    /// Appends the code that looks up the banks of all threads but the first one. Fails if a table
+    /// is out of reach.
+    pub fn look_ups(&mut self) -> Result<(), CodeError> {
+        for of in std::mem::take(&mut self.look_ups) {
+            let (thread, bank) = of.registers;
+            let [hashed, found, otherwise] = of.labels;
+            self.place(hashed);
+            let (prefix, modrm) = fields(false, thread, bank);
+            self.put(&[prefix, 0x89, 0xc0 | modrm]); // mov bank, thread (32 bits)
+            let (prefix, modrm) = fields(false, 5, bank);
+            self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, CountIn::BANK_SHIFT]); // shr bank, 8
+            let (prefix, modrm) = fields(false, 4, bank);
+            self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // and bank, 0x3f0
+            self.put(&CountIn::BANK_OF.to_le_bytes());
+            let (prefix, modrm) = fields(true, bank, 5);
+            let add = [prefix & !1, 0x03, modrm, 0, 0, 0, 0];
+            self.rip_relative(&add, 3, of.table)?; // add bank, [table]
+            self.bank_of((thread, bank), CountIn::HASHED, otherwise);
+            self.jump(Goal::Label(found));
+        }
+        Ok(())
+    }
+
+    /// Appends code that loads the bank of the entry at `[bank + offset]`. If the thread is not its
+    /// owner, it jumps to the label `otherwise`.
+    fn bank_of(&mut self, (thread, bank): (u8, u8), offset: u8, otherwise: usize) {
         let (prefix, modrm) = fields(true, thread, bank);
-        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [bank], thread
+        self.put(&[prefix, 0x39, 0x40 | modrm, offset]); // cmp [bank + offset], thread
         self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne: another owner
         let (prefix, modrm) = fields(true, bank, bank);
-        self.put(&[prefix, 0x8b, 0x40 | modrm, CountIn::AT]); // mov bank, [bank + 8]
-        Ok(())
+        let at = offset + CountIn::AT;
+        self.put(&[prefix, 0x8b, 0x40 | modrm, at]); // mov bank, [bank + offset + 8]
     }
 
     /// Appends `inc qword ptr [bank + 8 * number]`.

@@ -103,7 +103,68 @@ impl DispatchLabels {
     }
 }
 
+/// The encoding of a comparison of the target of the indirect jump `jump` with `target`, by their
+/// lower halves. `None` if it is no such jump, or if it depends on the stack or instruction pointer
+/// ([`Insn::is_comparable_jump`]).
+fn comparison(jump: &[u8], target: Avma) -> Option<Vec<u8>> {
+    // notrack, or a branch hint.
+    let prefixes = jump
+        .iter()
+        .take_while(|&&b| matches!(b, 0x2e | 0x3e | 0xf2));
+    let insn = &jump[prefixes.count()..];
+    let has_rex = insn.first().is_some_and(|byte| byte & 0xf0 == 0x40);
+    let (rex, insn) = insn.split_at(usize::from(has_rex));
+    let [0xff, modrm, operand @ ..] = insn else {
+        return None;
+    };
+    // Without REX.W, 32 bits are compared.
+    let rex = rex.iter().map(|rex| rex & !8);
+    let opcode = [0x81, modrm | 7 << 3]; // cmp r/m32, imm32: /7 instead of /4
+    let bytes = rex.chain(opcode).chain(operand.iter().copied());
+    let low = (target.0 as u32).to_le_bytes();
+    (modrm & 7 << 3 == 4 << 3).then(|| bytes.chain(low).collect())
+}
+
+/// `lea rsp, [rsp - 128]`, `pushfq`: saves the flags and keeps the red zone.
+const SAVE_FLAGS: [u8; 6] = [0x48, 0x8d, 0x64, 0x24, 0x80, 0x9c];
+/// `popfq`, `lea rsp, [rsp + 128]`.
+const RESTORE_FLAGS: [u8; 9] = [0x9d, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+
+/// The maximum length of [`Code::unless_leads_to`] and what follows the hook, in bytes.
+pub const COMPARED: usize = 64;
+
 impl Code {
+    /// Appends a jump to the label `otherwise` unless the indirect jump `jump` leads to `target`.
+    /// Preserves the flags unless `are_free`. False if the jump cannot be compared.
+    pub fn unless_leads_to(
+        &mut self,
+        jump: &[u8],
+        target: Avma,
+        are_free: bool,
+        otherwise: usize,
+    ) -> bool {
+        let Some(comparison) = comparison(jump, target) else {
+            return false;
+        };
+        if are_free {
+            self.put(&comparison);
+            self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
+            return true;
+        }
+        let is_other = self.label();
+        let leads = self.label();
+        self.put(&SAVE_FLAGS);
+        self.put(&comparison);
+        self.branch(&[0x0f, 0x85], Goal::Label(is_other)); // jne
+        self.put(&RESTORE_FLAGS);
+        self.jump(Goal::Label(leads));
+        self.place(is_other);
+        self.put(&RESTORE_FLAGS);
+        self.jump(Goal::Label(otherwise));
+        self.place(leads);
+        true
+    }
+
     /// Appends a jump by the table of `labels`. It overwrites the register and the flags.
     pub fn dispatch(&mut self, of: &Dispatch, labels: DispatchLabels) {
         let (high, low) = of.bits();
@@ -174,5 +235,65 @@ impl Code {
             let label = targets.next_if(is_it).map(|(_, &label)| label);
             self.word(label.unwrap_or(labels.between));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
+
+    const TARGET: Avma = Avma(0x7fff_8123_4567);
+
+    #[test]
+    fn targets_are_compared_where_the_jump_reads_them() {
+        let jumps: [&[u8]; 7] = [
+            &[0xff, 0xe0],                            // jmp rax
+            &[0x3e, 0xff, 0xe1],                      // notrack jmp rcx
+            &[0x41, 0xff, 0xe1],                      // jmp r9
+            &[0x3e, 0x41, 0xff, 0xe4],                // notrack jmp r12
+            &[0xff, 0x24, 0xc5, 0, 0x20, 0x40, 0],    // jmp [8*rax + 0x402000]
+            &[0x41, 0xff, 0x24, 0xce],                // jmp [r14 + 8*rcx]
+            &[0x42, 0xff, 0xa4, 0xe3, 0x10, 1, 0, 0], // jmp [rbx + 8*r12 + 0x110]
+        ];
+        for bytes in jumps {
+            let decode = |bytes: &[u8]| Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+            let jump = decode(bytes);
+            assert!(Insn(jump).is_comparable_jump(), "{bytes:x?}");
+            let compared = comparison(bytes, TARGET).expect("a comparison");
+            let insn = decode(&compared);
+            assert_eq!(insn.len(), compared.len());
+            assert_eq!(insn.mnemonic(), Mnemonic::Cmp);
+            assert_eq!(insn.immediate32(), TARGET.0 as u32);
+            if jump.op0_kind() == OpKind::Register {
+                let [of_jump, own] = [&jump, &insn].map(|i| i.op0_register().full_register());
+                assert_eq!(own, of_jump);
+                assert!(insn.op0_register().is_gpr32());
+            } else {
+                assert_eq!(insn.memory_size().size(), 4);
+                assert_eq!(insn.memory_base(), jump.memory_base());
+                assert_eq!(insn.memory_index(), jump.memory_index());
+                assert_eq!(insn.memory_index_scale(), jump.memory_index_scale());
+                let [own, of_jump] = [&insn, &jump].map(|i| i.memory_displacement64());
+                assert_eq!(own, of_jump);
+            }
+        }
+    }
+
+    #[test]
+    fn other_jumps_are_not_compared() {
+        // A call, a jump to a fixed address, and jumps by the stack or instruction pointer.
+        let others: [&[u8]; 4] = [
+            &[0xff, 0xd0],
+            &[0xe9, 0, 0, 0, 0],
+            &[0xff, 0x64, 0x24, 8],
+            &[0xff, 0x25, 0, 0, 0, 0],
+        ];
+        for bytes in others {
+            let insn = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+            assert!(!Insn(insn).is_comparable_jump(), "{bytes:x?}");
+        }
+        assert_eq!(comparison(others[0], TARGET), None);
+        assert_eq!(comparison(others[1], TARGET), None);
     }
 }

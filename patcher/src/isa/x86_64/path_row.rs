@@ -1,7 +1,8 @@
 //! The hooks of paths, and the rows that tell their stub what to do, as `abi::path` lays them out.
 
 use super::code::{Code, Goal, HOOK_AT_POINT};
-use super::count::{Spill, fields};
+use super::count::fields;
+use super::late::{Slow, Spill};
 use super::patch::CodeError;
 use super::relocate::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
 use super::uses::Registers;
@@ -62,17 +63,14 @@ impl PathRow {
     /// The number of the counter of activations that have begun.
     pub const BEGUN: u32 = 0;
 
-    /// The offset of the function's number in a slot. The key is at offset 0.
-    pub const OF: u8 = 8;
+    /// The function's number is above the key of an activation by so many bits. The word with both
+    /// is at offset 0 of a slot. If it has only the key, the slot is free for activations with it.
+    pub const FUNCTION_SHIFT: u32 = 48;
     /// The offset of the sum in a slot. It is 8 times the sum of the path: the offset of the
     /// path's counter.
-    pub const SUM: u8 = 16;
-    /// The offset of the number of the page in a slot of a frame.
-    pub const PAGE: u8 = 24;
-    /// A page has 2 to the power of this number bytes.
-    pub const PAGE_SHIFT: u8 = 12;
-    /// The slot of a frame is twice as many bytes from the start of the table as these bits of the
-    /// key state.
+    pub const SUM: u8 = 8;
+    /// The slot of a frame is so many bytes from the start of the table as these bits of the key
+    /// state.
     pub const FRAMES: u32 = 0x1fff0;
 
     /// The bytes of the row.
@@ -123,8 +121,12 @@ pub(super) fn immediate(counters: u64) -> Option<i32> {
     i32::try_from((counters as i64).checked_mul(8)?).ok()
 }
 
+/// The stack pointer and the frame pointer, as encoded in instructions.
+const RSP: u8 = 4;
+const RBP: u8 = 5;
+
 /// The maximum length of the code that does without the stub, in bytes.
-const FOLLOW: usize = 288;
+const FOLLOW: usize = 336;
 /// The maximum length of the hook of a path and of its row, in bytes.
 pub const PATH_HOOK: usize = FOLLOW + HOOK_AT_POINT + 2 + PathRow::LEN + PathRow::ALIGN;
 
@@ -150,9 +152,8 @@ impl Code {
         cells: PathCells,
     ) -> Result<(), CodeError> {
         if let Some((tables, immediates)) = cells.tables.zip(row.immediates()) {
-            self.follow(row, (free, are_free), (tables, immediates), |code| {
-                code.call_with_row(label, cells.stub)
-            })
+            let stub = (label, cells.stub);
+            self.follow((row, stub), (free, are_free), (tables, immediates))
         } else {
             self.call_with_row(label, cells.stub)
         }
@@ -171,13 +172,12 @@ impl Code {
     }
 
     /// Appends code that does the work of a row if the activation has the slot of its frame, or
-    /// takes it, and the thread has a bank of its own. Otherwise `slowly` is done.
+    /// takes it, and the thread has a bank of its own. Otherwise it calls the stub with the row.
     fn follow(
         &mut self,
-        row: &PathRow,
+        (row, stub): (&PathRow, (usize, Avma)),
         (free, are_free): (Registers, bool),
         ([banks, slots], with): ([Avma; 2], Immediates),
-        slowly: impl FnOnce(&mut Self) -> Result<(), CodeError>,
     ) -> Result<(), CodeError> {
         let counts = row.kind != PathRow::ADDS;
         let spill = Spill::of(free, are_free, if counts { 3 } else { 2 });
@@ -202,17 +202,15 @@ impl Code {
             self.put(&[prefix & !4, 0x81, 0xf8 | modrm]); // cmp sum, paths
             self.put(&with.paths.to_le_bytes());
             self.branch(&[0x0f, 0x83], Goal::Label(otherwise)); // jae: not known
-            let (prefix, modrm) = fields(true, 0, slot);
-            if row.kind == PathRow::ENDS {
-                for at in [PathRow::OF, 0] {
-                    self.put(&[prefix & !4, 0xc7, 0x40 | modrm, at]); // mov qword ptr [slot + at], 0
-                    self.put(&[0; 4]);
-                }
-            } else {
-                self.put(&[prefix & !4, 0xc7, 0x40 | modrm, PathRow::SUM]); // mov [slot + SUM], start
-                self.put(&with.start.to_le_bytes());
+            if row.kind == PathRow::RESTARTS {
+                self.put_in_slot(slot, PathRow::SUM, with.start);
             }
             self.increment_at(bank, sum, row.key.first + PathRow::BEFORE);
+            if row.kind == PathRow::ENDS {
+                // The key alone: the slot is free.
+                self.key(&row.key, sum, spill.lowered());
+                self.activation_in(slot, sum);
+            }
         } else {
             self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
             let (prefix, modrm) = fields(true, 0, slot);
@@ -220,21 +218,35 @@ impl Code {
             self.put(&with.add.to_le_bytes());
         }
         self.unspill(&spill);
-        let over = Goal::Label(after);
-        self.jump(over);
-        self.place(otherwise);
-        self.unspill(&spill);
-        slowly(self)?;
         self.place(after);
+        self.slow.push(Slow {
+            spill,
+            stub,
+            labels: [otherwise, after],
+        });
+        Ok(())
+    }
+
+    /// Appends the calls of the stub by hooks that cannot do without it. Fails if its cell is out of
+    /// reach.
+    pub fn slow_paths(&mut self) -> Result<(), CodeError> {
+        for of in std::mem::take(&mut self.slow) {
+            let [otherwise, after] = of.labels;
+            let (row, cell) = of.stub;
+            self.place(otherwise);
+            self.unspill(&of.spill);
+            self.call_with_row(row, cell)?;
+            self.jump(Goal::Label(after));
+        }
         Ok(())
     }
 
     /// Appends code that takes the slot of the frame, with the sum `start`, and counts the
-    /// activation. It jumps to the label `otherwise` if the slot is taken, or not for this page, or
-    /// if the thread has no bank.
+    /// activation. It jumps to the label `otherwise` if the slot is not free for this key, or if the
+    /// thread has no bank.
     ///
-    /// The key is stored first. A signal handler on the same page may have the slot before that,
-    /// and gives it back when it returns.
+    /// A signal handler on the same page may have the slot before this activation does, and gives it
+    /// back when it returns.
     fn begin(
         &mut self,
         row: &PathRow,
@@ -242,27 +254,14 @@ impl Code {
         ((lowered, banks, slots), start): ((i32, Avma, Avma), i32),
         otherwise: usize,
     ) -> Result<(), CodeError> {
-        let is_free = self.label();
-        self.slot_of_frame(&row.key, (key, slot), (lowered, slots))?;
-        let (prefix, modrm) = fields(true, key, bank);
-        self.put(&[prefix, 0x89, 0xc0 | modrm]); // mov page, key
-        let (prefix, modrm) = fields(true, 5, bank);
-        self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, PathRow::PAGE_SHIFT]); // shr page, 12
-        let (prefix, modrm) = fields(true, bank, slot);
-        self.put(&[prefix, 0x39, 0x40 | modrm, PathRow::PAGE]); // cmp [slot + PAGE], page
-        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne: for another page
-        let (prefix, modrm) = fields(true, 7, slot);
-        self.put(&[prefix & !4, 0x83, 0x40 | modrm, 0, 0]); // cmp qword ptr [slot], 0
-        self.branch(&[0x0f, 0x84], Goal::Label(is_free)); // je
-        self.is_slot_of(&row.key, (key, slot), otherwise);
-        self.place(is_free);
-        let (prefix, modrm) = fields(true, key, slot);
-        self.put(&[prefix, 0x89, 0x40 | modrm, 0]); // mov [slot], key
-        let (prefix, modrm) = fields(true, 0, slot);
-        for (at, word) in [(PathRow::OF, row.key.first), (PathRow::SUM, start as u32)] {
-            self.put(&[prefix & !4, 0xc7, 0x40 | modrm, at]); // mov qword ptr [slot + at], word
-            self.put(&word.to_le_bytes());
-        }
+        self.key(&row.key, key, lowered);
+        self.slot_of_key((key, slot), slots)?;
+        self.is_in_slot((key, slot), otherwise);
+        self.function_in(&row.key, bank);
+        let (prefix, modrm) = fields(true, bank, key);
+        self.put(&[prefix, 0x01, 0xc0 | modrm]); // add key, function
+        self.activation_in(slot, key);
+        self.put_in_slot(slot, PathRow::SUM, start);
         self.look_up(key, bank, banks, otherwise)?;
         self.increment(bank, row.key.first + PathRow::BEGUN);
         Ok(())
@@ -274,37 +273,37 @@ impl Code {
     pub(super) fn find_slot(
         &mut self,
         of: &PathKey,
-        registers: (u8, u8),
-        places: (i32, Avma),
+        (key, slot): (u8, u8),
+        (lowered, slots): (i32, Avma),
         otherwise: usize,
     ) -> Result<(), CodeError> {
-        self.slot_of_frame(of, registers, places)?;
-        self.is_slot_of(of, registers, otherwise);
+        self.function_in(of, key);
+        let is_high = key >> 3;
+        let (base, lowered) = if of.by_fp { (RBP, 0) } else { (RSP, lowered) };
+        let (modrm, sib) = ((key & 7) << 3, (key & 7) << 3 | base);
+        // lea key, [base + key + disp32]
+        self.put(&[0x48 | is_high << 2 | is_high << 1, 0x8d, 0x84 | modrm, sib]);
+        self.put(&(of.key + lowered).to_le_bytes());
+        self.slot_of_key((key, slot), slots)?;
+        self.is_in_slot((key, slot), otherwise);
         Ok(())
     }
 
-    /// Appends a jump to the label `otherwise`, if the slot at the address in `slot` is not that of
-    /// the activation with this key.
-    fn is_slot_of(&mut self, of: &PathKey, (key, slot): (u8, u8), otherwise: usize) {
+    /// Appends code that sets `to` to the number of the function, above a key.
+    fn function_in(&mut self, of: &PathKey, to: u8) {
+        self.put(&[0x48 | to >> 3, 0xb8 | to & 7]); // mov to, imm64
+        self.put(&(u64::from(of.first) << PathRow::FUNCTION_SHIFT).to_le_bytes());
+    }
+
+    /// Appends a jump to the label `otherwise`, if the slot does not contain the word in `key`.
+    fn is_in_slot(&mut self, (key, slot): (u8, u8), otherwise: usize) {
         let (prefix, modrm) = fields(true, key, slot);
         self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [slot], key
         self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
-        let (prefix, modrm) = fields(false, 7, slot);
-        self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::OF]); // cmp dword ptr [slot + OF], first
-        self.put(&of.first.to_le_bytes());
-        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
     }
 
-    /// Appends code that sets `key` to the key of the activation, and `slot` to the address of the
-    /// slot of its frame.
-    fn slot_of_frame(
-        &mut self,
-        of: &PathKey,
-        (key, slot): (u8, u8),
-        (lowered, slots): (i32, Avma),
-    ) -> Result<(), CodeError> {
-        const RSP: u8 = 4;
-        const RBP: u8 = 5;
+    /// Appends code that sets `key` to the key of the activation.
+    fn key(&mut self, of: &PathKey, key: u8, lowered: i32) {
         if of.by_fp {
             let (prefix, modrm) = fields(true, key, RBP);
             self.put(&[prefix, 0x8d, 0x80 | modrm]); // lea key, [rbp + disp32]
@@ -314,16 +313,30 @@ impl Code {
             self.put(&[prefix, 0x8d, 0x80 | modrm, 0x24]); // lea key, [rsp + disp32]
             self.put(&(of.key + lowered).to_le_bytes());
         }
+    }
+
+    /// Appends code that sets `slot` to the address of the slot of the frame with this key.
+    fn slot_of_key(&mut self, (key, slot): (u8, u8), slots: Avma) -> Result<(), CodeError> {
         let (prefix, modrm) = fields(false, key, slot);
         self.put(&[prefix, 0x89, 0xc0 | modrm]); // mov slot, key (32 bits)
         let (prefix, modrm) = fields(false, 4, slot);
         self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // and slot, FRAMES
         self.put(&PathRow::FRAMES.to_le_bytes());
-        let (prefix, modrm) = fields(false, slot, slot);
-        self.put(&[prefix, 0x01, 0xc0 | modrm]); // add slot, slot: a slot is 32 bytes
         let (prefix, modrm) = fields(true, slot, 5);
-        self.rip_relative(&[prefix & !1, 0x03, modrm, 0, 0, 0, 0], 3, slots)?; // add slot, [slots]
-        Ok(())
+        self.rip_relative(&[prefix & !1, 0x03, modrm, 0, 0, 0, 0], 3, slots) // add slot, [slots]
+    }
+
+    /// Appends `mov [slot], activation`.
+    fn activation_in(&mut self, slot: u8, activation: u8) {
+        let (prefix, modrm) = fields(true, activation, slot);
+        self.put(&[prefix, 0x89, 0x40 | modrm, 0]);
+    }
+
+    /// Appends `mov qword ptr [slot + at], word`.
+    fn put_in_slot(&mut self, slot: u8, at: u8, word: i32) {
+        let (prefix, modrm) = fields(true, 0, slot);
+        self.put(&[prefix & !4, 0xc7, 0x40 | modrm, at]);
+        self.put(&word.to_le_bytes());
     }
 
     /// Appends `inc qword ptr [bank + offset + 8 * number]`.

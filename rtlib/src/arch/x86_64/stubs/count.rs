@@ -3,7 +3,7 @@
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
-use abi::count::{BANK_OF, BANK_SHIFT, Bank};
+use abi::count::{BANK_OF, BANK_SHIFT, Bank, FIRST, HASHED, SHARED};
 use abi::image::{ALIVE, Parameters};
 
 use crate::os::parameters::{ipath_alive, ipath_parameters};
@@ -31,11 +31,16 @@ pub unsafe extern "C" fn ipath_count_stub() {
     cmp dword ptr [rip + {parameters} + {rdfsbase}], 0 // can the FS base be read from its register?
     jne 8f                             // yes: use rdfsbase
     mov rdx, fs:[0]                    // the control block starts with its own address
-2:  mov rax, rdx
+2:  lea rsi, [rip + {alive} + {first}]
+    cmp [rsi], rdx                     // is this the first thread that counts?
+    je 3f
+    cmp qword ptr [rsi], 0             // is there none yet?
+    je 9f
+4:  mov rax, rdx
     shr rax, {shift}
-    and eax, {bank_of}                 // bytes from the first bank's entry
+    and eax, {bank_of}                 // bytes from the entry of the first of the hashed banks
     lea rsi, [rip + {alive}]           // the table of banks
-    lea rsi, [rsi + rax + {first}]     // the entry of the thread's bank
+    lea rsi, [rsi + rax + {hashed}]    // the entry of the thread's bank
     cmp [rsi], rdx                     // is this thread its owner?
     jne 7f
 3:  mov rsi, [rsi + {at}]              // the bank
@@ -51,11 +56,15 @@ pub unsafe extern "C" fn ipath_count_stub() {
 7:  xor eax, eax                       // expect none
     lock cmpxchg [rsi], rdx            // become its owner
     je 3b
-    mov rsi, [rip + {alive} + {at}]    // the first bank, which several threads use
+    mov rsi, [rip + {alive} + {shared} + {at}] // the bank that several threads use
     lock inc qword ptr [rsi + 8*rcx]   // count
     jmp 5b
 8:  rdfsbase rdx                       // read the FS base from its register
     jmp 2b
+9:  xor eax, eax                       // expect none
+    lock cmpxchg [rsi], rdx            // become the first one
+    je 3b
+    jmp 4b
         ",
         alive = sym ipath_alive,
         alive_word = const ALIVE as i32,
@@ -63,7 +72,9 @@ pub unsafe extern "C" fn ipath_count_stub() {
         rdfsbase = const offset_of!(Parameters, reads_tp),
         shift = const BANK_SHIFT,
         bank_of = const BANK_OF,
-        first = const size_of::<Bank>(),
+        first = const FIRST * size_of::<Bank>(),
+        hashed = const HASHED * size_of::<Bank>(),
+        shared = const SHARED * size_of::<Bank>(),
         at = const offset_of!(Bank, at),
     );
 }
