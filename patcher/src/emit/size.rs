@@ -15,22 +15,20 @@ const LONG: usize = JUMP as usize;
 /// An upper bound of the length of a trampoline for `site`, in bytes.
 pub fn max_len(site: &Site) -> usize {
     let copies = |displaced: &[Displaced]| displaced.iter().map(Displaced::max_len).sum::<usize>();
-    let compared = |point: &ProbePoint| point.effect.target().map_or(0, |_| COMPARED);
-    let hook = |point: &ProbePoint| {
-        compared(point)
-            + match point.effect {
-                Effect::Entry => HOOK,
-                Effect::Point(_) => HOOK_AT_POINT,
-                Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
-                Effect::Path(..) => PATH_HOOK + LONG,
-                Effect::Span(..) => HOOK_AT_POINT + LONG,
-                Effect::Enter(_) => enter_len(),
-                // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
-                Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
-            }
+    let hook = |point: &ProbePoint| match point.effect {
+        Effect::Entry => HOOK,
+        Effect::Point(_) => HOOK_AT_POINT,
+        Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
+        Effect::Path(..) => PATH_HOOK + LONG,
+        Effect::Span(..) => HOOK_AT_POINT + LONG,
+        Effect::Enter(_) => enter_len(),
+        // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
+        Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
     };
+    let compared = |point: &ProbePoint| point.effect.target().map_or(0, |_| COMPARED);
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
-        copies(displaced) + points.iter().map(hook).sum::<usize>() + LONG
+        let hooks = points.iter().map(|point| hook(point) + compared(point));
+        copies(displaced) + hooks.sum::<usize>() + LONG
     };
     let rows = site
         .rows

@@ -57,7 +57,8 @@ pub fn arrivals(image: &Image<'_>, wanted: &AddressSet) -> Vec<u64> {
     targets
 }
 
-/// The branches with a 32-bit displacement to one of `wanted`, which ascend: their targets and ends.
+/// The branches with a 32-bit displacement to one of `wanted`, which ascend. The result has their
+/// targets and ends.
 pub fn branches_to(image: &Image<'_>, wanted: &[Svma]) -> Vec<(Svma, Svma)> {
     let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
         return Vec::new();
