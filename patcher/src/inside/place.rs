@@ -14,8 +14,8 @@ pub enum Place {
     /// A transfer is counted before that instruction has run. If it is a call that does not return,
     /// the count is too high by 1.
     End(BlockId, Svma),
-    /// On the branch instruction or the jump through a table at the source of a critical edge, which
-    /// is one of several edges from its source and one of several edges to its target.
+    /// On the branch or the jump through a table at the source of a critical edge, which is one of
+    /// several edges from its source and one of several edges to its target.
     Branch(BlockId, Svma),
 }
 

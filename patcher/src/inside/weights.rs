@@ -15,7 +15,7 @@ const OUT_OF_LINE: f64 = 0.5;
 /// The resolution of frequencies: this number stands for one call of the function.
 const UNIT: f64 = (1 << 20) as f64;
 
-/// The cost of a count in a loop that needs a jump of its own, as a multiple of the cost of any other.
+/// The cost of a count in a loop that needs a jump of its own, as a multiple of that of any other.
 const JUMPING: u64 = 2;
 
 /// The expected cost of a count on each edge: its frequency, or a multiple if it needs a jump.
