@@ -1,8 +1,8 @@
 //! Expected frequencies of edges.
 
 use super::depth_first::DepthFirst;
-use super::graph::{Edge, EdgeId, EdgeKind, Graph, Node};
-use super::loops::Loops;
+use super::graph::{BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
+use super::loops::{LoopId, Loops};
 use super::place::Place;
 
 /// The assumed number of iterations of a loop.
@@ -15,7 +15,10 @@ const OUT_OF_LINE: f64 = 0.5;
 /// The resolution of frequencies: this number stands for one call of the function.
 const UNIT: f64 = (1 << 20) as f64;
 
-/// The cost of a count in a loop that needs a jump of its own, as a multiple of that of any other.
+/// The number of blocks of a loop that probably runs from a copy.
+const SMALL: u32 = 64;
+/// The cost of a count in a small loop that needs a jump of its own, as a multiple of that of any
+/// other. Elsewhere, each count needs one.
 const JUMPING: u64 = 2;
 
 /// The expected cost of a count on each edge: its frequency, or a multiple if it needs a jump.
@@ -28,14 +31,15 @@ pub(super) struct Weights<'a> {
 impl<'a> Weights<'a> {
     pub(super) fn new(graph: &Graph, loops: &Loops, measured: Option<&'a [u64]>) -> Self {
         let mut expected = expected(graph, loops);
+        let in_small_loops = in_small_loops(graph, loops);
         for (cost, id) in expected.iter_mut().zip(graph.edge_ids()) {
             // No instruction runs for this edge alone, so the count is beside the code.
             let is_beside = matches!(Place::of(graph, id), Some(Place::Branch(..)));
             let Edge { from, kind, .. } = graph.edge(id);
-            let is_in_loop = from
+            let is_small = from
                 .block()
-                .is_some_and(|from| loops.innermost(from).is_some());
-            if is_beside && is_in_loop && kind == EdgeKind::Taken {
+                .is_some_and(|from| in_small_loops[from.index()]);
+            if is_beside && is_small && kind == EdgeKind::Taken {
                 *cost *= JUMPING;
             }
         }
@@ -51,8 +55,24 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// The expected frequencies of the edges. All ways out of a block are equally frequent, but code out
-/// of line is reached less often, and a loop is left after some iterations.
+/// For each block, true if all loops around it are small, and there is one.
+fn in_small_loops(graph: &Graph, loops: &Loops) -> Vec<bool> {
+    let outermost = |block: BlockId| {
+        let innermost = loops.innermost(block)?;
+        let around = std::iter::successors(Some(innermost), |id| loops.loops()[id.index()].parent);
+        around.last()
+    };
+    let outermost: Vec<Option<LoopId>> = graph.block_ids().map(outermost).collect();
+    let mut sizes = vec![0_u32; loops.loops().len()];
+    for id in outermost.iter().flatten() {
+        sizes[id.index()] += 1;
+    }
+    let is_small = |id: &Option<LoopId>| id.is_some_and(|id| sizes[id.index()] <= SMALL);
+    outermost.iter().map(is_small).collect()
+}
+
+/// The expected frequencies of the edges. All ways out of a block are equally frequent, but code
+/// that only jumps lead to is reached less often, and a loop is left after some iterations.
 fn expected(graph: &Graph, loops: &Loops) -> Vec<u64> {
     let headers: Vec<Node> = loops
         .loops()

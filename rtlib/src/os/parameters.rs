@@ -29,8 +29,8 @@ impl AlivePage {
     }
 }
 
-/// The banks of counters. The owner of the shared one is [`ALIVE`] in the process that the session was
-/// created for, and 0 in its forked children.
+/// The banks of counters. The owner of the shared one is [`ALIVE`] in the process that the session
+/// was created for, and 0 in its forked children.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_alive: AlivePage = AlivePage(

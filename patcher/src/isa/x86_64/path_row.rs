@@ -227,8 +227,8 @@ impl Code {
         Ok(())
     }
 
-    /// Appends the calls of the stub by hooks that cannot do without it. Fails if its cell is out of
-    /// reach.
+    /// Appends the calls of the stub by hooks that cannot do without it. Fails if the stub's cell
+    /// is out of reach.
     pub fn slow_paths(&mut self) -> Result<(), CodeError> {
         for of in std::mem::take(&mut self.slow) {
             let [otherwise, after] = of.labels;
@@ -242,11 +242,11 @@ impl Code {
     }
 
     /// Appends code that takes the slot of the frame, with the sum `start`, and counts the
-    /// activation. It jumps to the label `otherwise` if the slot is not free for this key, or if the
-    /// thread has no bank.
+    /// activation. It jumps to the label `otherwise` if the slot is not free for this key, or if
+    /// the thread has no bank.
     ///
-    /// A signal handler on the same page may have the slot before this activation does, and gives it
-    /// back when it returns.
+    /// A signal handler on the same page may have the slot before this activation does, and gives
+    /// it back when it returns.
     fn begin(
         &mut self,
         row: &PathRow,
