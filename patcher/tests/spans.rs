@@ -108,8 +108,11 @@ impl Walk<'_> {
             };
             let edge = graph.edge(edge);
             if let Node::Block(block) = node {
-                let transfer = match edge.kind {
-                    EdgeKind::Taken => Transfer::Taken,
+                let transfer = match (edge.kind, edge.to) {
+                    (EdgeKind::Taken, _) => Transfer::Taken,
+                    (EdgeKind::Table, Node::Block(to)) => {
+                        Transfer::LeadsTo(graph.block(to).range.start)
+                    }
                     _ => Transfer::NotTaken,
                 };
                 self.run(graph.block(block).last, transfer);

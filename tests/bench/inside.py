@@ -95,33 +95,42 @@ def row(bench, name, ways, sources, arguments):
         output(["gcc", "-O2", "-g", *flags, *sources, "-o", program])
         commands[way] = [program, *arguments]
     functions = hottest(bench, commands["plain"])
-    found = {}
+    found, counted = {}, {}
     for _ in range(ROUNDS):
         for way in ["plain", *ways]:
-            seconds, printed = once(bench, commands, way, functions)
+            seconds, printed, counted[way] = once(bench, commands, way, functions)
             expected = found.setdefault("printed", printed)
             if printed != expected:
                 fail(f"{name} prints something else with {way}")
             found[way] = min(seconds, found.get(way, seconds))
     ratio = {way: found[way] / found["plain"] for way in ways}
     cells = "".join(f"{found[way]:8.2f} {ratio[way]:6.2f}x" for way in ways)
-    print(f"{name:>12}{found['plain']:8.2f}{cells}")
-    return {"program": name, "functions": functions, "plain_s": found["plain"], "ratio": ratio}
+    refused = {way: HOTTEST - counted[way] for way in ("edges", "paths") if counted[way] < HOTTEST}
+    notes = "".join(f"  {way}: {number} refused" for way, number in refused.items())
+    print(f"{name:>12}{found['plain']:8.2f}{cells}{notes}")
+    return {
+        "program": name,
+        "functions": functions,
+        "refused": refused,
+        "plain_s": found["plain"],
+        "ratio": ratio,
+    }
 
 
 def once(bench, commands, way, functions):
-    """The time that the program has run, in seconds, and its output."""
+    """The time that the program has run, in seconds, its output, and how many functions were
+    counted inside."""
     if way in commands:
         start = time.monotonic()
         done = run_bytes(commands[way])
-        return time.monotonic() - start, done
+        return time.monotonic() - start, done, 0
     profile = os.path.join(bench.scratch, "inside.json")
     names = [argument for function in functions for argument in (f"--{way}", function)]
     command = [bench.ipath, "run", "-q", "--no-tui", "--interval", "10m", "-o", profile, *names, "--"]
     done = run_bytes([*command, *commands["plain"]])
     with open(profile) as file:
-        session = json.load(file)["session"]
-    return session["elapsed_ns"] / 1e9, done
+        measured = json.load(file)
+    return measured["session"]["elapsed_ns"] / 1e9, done, len(measured["inside"])
 
 
 def run_bytes(command):

@@ -84,14 +84,35 @@ fn counts_are_those_of_single_steps() {
 /// Jumps through tables lead to code at which control arrives from elsewhere, too.
 #[test]
 fn counts_of_jumps_through_tables_are_those_of_single_steps() {
-    let fixed = ["-O2", "-no-pie"];
-    for flags in [&["-O2"][..], &fixed, &["-O1"], &["-O0"], &["-Os"], &["-O3"]] {
+    let fixed = ["-O2", "-fno-pie", "-no-pie"];
+    let marked = ["-O2", "-fno-pie", "-no-pie", "-fcf-protection=full"];
+    for flags in [
+        &["-O2"][..],
+        &fixed,
+        &marked,
+        &["-O1"],
+        &["-O0"],
+        &["-Os"],
+        &["-O3"],
+    ] {
         let program = program_with("dispatches.c", flags);
         // Elsewhere, `interprets` has no room, or jumps to a label in a variable, as if it left.
         let is_short = ["-O1", "-O0", "-Os"].contains(&flags[0]);
         let functions = &["interprets", "continues", "loops"][usize::from(is_short)..];
         equal(functions, &[], &program, &["30"]);
     }
+}
+
+/// Another function jumps into the middle, by an instruction that data before it hides.
+#[test]
+fn arrivals_by_hidden_branches_are_counted() {
+    let more = ipath_tests::compile::source("hidden_branch.S");
+    let more = more.display().to_string();
+    let program = program_with("hidden_branch.c", &["-O2", &more]);
+    let found = counted(&["counted"], &[], &program, &[]);
+    let blocks = list(&found["counted"], "blocks").iter();
+    let counts: Vec<u64> = blocks.map(|block| number(&block["count"])).collect();
+    assert_eq!(counts, [100, 66, 1100]);
 }
 
 /// The calls are measured beside the edges.

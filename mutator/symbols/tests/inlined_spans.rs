@@ -125,8 +125,11 @@ impl Walk<'_> {
                 if graph.block(block).end == BlockEnd::NoReturn {
                     self.open.clear();
                 }
-                let transfer = match edge.kind {
-                    EdgeKind::Taken => Transfer::Taken,
+                let transfer = match (edge.kind, edge.to) {
+                    (EdgeKind::Taken, _) => Transfer::Taken,
+                    (EdgeKind::Table, Node::Block(to)) => {
+                        Transfer::LeadsTo(graph.block(to).range.start)
+                    }
                     _ => Transfer::NotTaken,
                 };
                 self.run(graph.block(block).last, transfer);

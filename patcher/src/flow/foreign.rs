@@ -1,6 +1,6 @@
 //! Branches from other functions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::addr::Svma;
@@ -8,6 +8,7 @@ use crate::image::Image;
 use crate::isa::{Insn, SHORT_BRANCH, SHORT_REACH, short_target};
 
 use super::graph::Flow;
+use super::module::ModuleContext;
 use super::scan::branches_to;
 use super::sweep;
 
@@ -28,9 +29,7 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
         let Some(target) = bytes.and_then(|bytes| short_target(at, bytes)) else {
             return false;
         };
-        window.start < target
-            && target < window.end
-            && has_instruction(image, at, |insn| insn.at() == at)
+        window.start < target && target < window.end && begins_instruction(image, at)
     })
 }
 
@@ -38,21 +37,53 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
 /// function may lead. Reads the whole text.
 pub fn targets_of_foreign_branches(
     image: &Image<'_>,
+    context: &ModuleContext<'_>,
     flow: &Flow,
     wanted: &[Svma],
 ) -> BTreeSet<Svma> {
+    let mut neighbors: BTreeMap<Svma, Option<Flow>> = BTreeMap::new();
     let branches = branches_to(image, wanted).into_iter();
     let foreign = branches.filter(|(_, end)| {
-        let last = end.0 - 1;
-        // The flow has all branches of the function itself.
-        !flow.contains(last) && has_instruction(image, last, |insn| insn.end() == end.0)
+        let last = Svma(end.0 - 1);
+        if flow.contains(last.0) {
+            // The flow has all branches of the function itself.
+            return is_in_doubt(flow, last);
+        }
+        let Some(extent) = image.functions().containing(last) else {
+            return true;
+        };
+        let neighbor = neighbors.entry(extent.start).or_insert_with(|| {
+            let is_near = extent.size <= FURTHEST;
+            let function = image.functions().function_at(extent.start);
+            let function = function.filter(|_| is_near)?;
+            Flow::of(image, context, &function)
+        });
+        let is_none = |flow: &Flow| {
+            let insn = instruction_at(flow, last);
+            insn.is_some_and(|insn| insn.end() != end.0) && !is_in_doubt(flow, last)
+        };
+        !neighbor.as_ref().is_some_and(is_none)
     });
     foreign.map(|(to, _)| to).collect()
 }
 
-/// True if there `is_one` among the instructions of the function that contains `at`, decoded from
-/// its start, or if that cannot be decided.
-fn has_instruction(image: &Image<'_>, at: u64, is_one: impl FnMut(&Insn) -> bool) -> bool {
+/// The instruction that contains the byte at `at`.
+fn instruction_at(flow: &Flow, at: Svma) -> Option<&Insn> {
+    let after = flow.insns.partition_point(|insn| insn.at() <= at.0);
+    let insn = &flow.insns[after.checked_sub(1)?];
+    (at.0 < insn.end()).then_some(insn)
+}
+
+/// True if the byte at `at` is not certainly a part of an instruction of the function, or if that
+/// may be data.
+fn is_in_doubt(flow: &Flow, at: Svma) -> bool {
+    let insn = instruction_at(flow, at);
+    flow.doubt.is_some() || !insn.is_some_and(|insn| flow.is_certain(insn.at()))
+}
+
+/// True if an instruction begins at `at` when its function is decoded from the start, or if that
+/// cannot be decided.
+fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
     let Some(function) = image.functions().containing(Svma(at)) else {
         return true;
     };
@@ -63,7 +94,7 @@ fn has_instruction(image: &Image<'_>, at: u64, is_one: impl FnMut(&Insn) -> bool
     match sweep::linear(image, &[range]) {
         // The neighbor contains data, so its instructions are not known.
         Some(swept) if !swept.complete => true,
-        Some(swept) => swept.insns.iter().any(is_one),
+        Some(swept) => swept.insns.binary_search_by_key(&at, Insn::at).is_ok(),
         None => true,
     }
 }

@@ -302,7 +302,7 @@ impl Builder<'_, '_> {
         let mut foreign: Vec<Svma> = foreign.collect();
         // The scan reads the text byte by byte, so in a large function some are none.
         if !foreign.is_empty() && flow.doubt.is_none() {
-            let real = targets_of_foreign_branches(self.image, flow, &foreign);
+            let real = targets_of_foreign_branches(self.image, self.context, flow, &foreign);
             foreign.retain(|to| real.contains(to));
         }
         let mut found: Vec<u64> = foreign.into_iter().map(|to| to.0).collect();

@@ -66,7 +66,7 @@ impl Chords {
     /// Chooses the chords of `graph`.
     ///
     /// The tree has the maximum sum of weights. The weight of an edge is its count in `measured`,
-    /// then 10 to the power of its loop depth. Edges after the end of `measured` have a count of 0.
+    /// then its expected frequency. Edges after the end of `measured` have a count of 0.
     /// Edges without a [`Place`] are on the tree wherever this is possible, then those of jumps
     /// through tables.
     pub fn of(graph: &Graph, loops: &Loops, measured: Option<&[u64]>) -> Self {

@@ -7,7 +7,7 @@
 //! that were there at first. With these edges, the counts of all others are exact although
 //! activations are left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -82,12 +82,12 @@ const MOST_COMPARED: usize = 32;
 
 /// Fails if the target of a jump through a table would be compared too often for these hooks.
 pub(super) fn are_comparable(hooks: impl Iterator<Item = (Svma, Transfer)>) -> Result<(), NoPlace> {
-    let mut compared: BTreeMap<Svma, usize> = BTreeMap::new();
+    let mut compared: BTreeMap<Svma, BTreeSet<Svma>> = BTreeMap::new();
     for (at, transfer) in hooks {
         if let Transfer::LeadsTo(to) = transfer {
-            let count = compared.entry(at).or_default();
-            *count += 1;
-            if *count > MOST_COMPARED {
+            let targets = compared.entry(at).or_default();
+            targets.insert(to);
+            if targets.len() > MOST_COMPARED {
                 return Err(NoPlace { to: Some(to) });
             }
         }

@@ -196,7 +196,9 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
             return whole.ok_or(Pathless::TooMany);
         }
         let cut = Cut::headers(segments, loops);
-        let have_places = cut.edges().all(|edge| placed(segments, edge).is_ok());
+        let places: Result<Vec<_>, _> = cut.edges().map(|edge| placed(segments, edge)).collect();
+        let places = places.map(|all| all.into_iter().map(|(place, of)| (place.at(), of)));
+        let have_places = places.is_ok_and(|all| are_comparable(all).is_ok());
         let split = Some(cut).filter(|_| have_places).and_then(of);
         match split {
             Some(split) if is_enough(&split) => Ok(split),

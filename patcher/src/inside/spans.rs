@@ -18,7 +18,7 @@ use crate::image::Image;
 
 use super::bodies::Segments;
 use super::counter::Transfer;
-use super::counting::{NoPlace, divided, placed};
+use super::counting::{NoPlace, are_comparable, divided, placed};
 use super::divided::{borders, cut};
 use super::function::Inside;
 use super::graph::{BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
@@ -394,6 +394,13 @@ fn hooks(
         let at = segments.block(pad).range.start;
         let entered = nested.iter().copied().filter(enters);
         refused.extend(entered.map(|of| (of, Spanless::SharedHandler(at))));
+    }
+    for of in 0..sets.count {
+        let own = placed_hooks.iter().filter(|hook| hook.of == of);
+        let own = own.map(|hook| (hook.place.at(), hook.transfer));
+        if let Err(no_place) = are_comparable(own) {
+            refused.push((of, Spanless::NoPlace(no_place)));
+        }
     }
     placed_hooks.sort_by_key(|hook| {
         let departs = !matches!(hook.place, Place::Start(..));

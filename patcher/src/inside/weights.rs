@@ -18,7 +18,7 @@ const UNIT: f64 = (1 << 20) as f64;
 /// The number of blocks of a loop that probably runs from a copy.
 const SMALL: u32 = 64;
 /// The cost of a count in a small loop that needs a jump of its own, as a multiple of that of any
-/// other. Elsewhere, each count needs one.
+/// other. Outside of copies, each count needs a jump.
 const JUMPING: u64 = 2;
 
 /// The expected cost of a count on each edge: its frequency, or a multiple if it needs a jump.

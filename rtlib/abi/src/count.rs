@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU64;
 pub const SHARED: usize = 0;
 /// The bank of the first thread that counts. In a program with one thread, it is the only one.
 pub const FIRST: usize = 1;
-/// The bank from which on others are for one thread each, by a hash of its pointer ([`BANK_OF`]).
+/// The first of the banks that bits of the thread pointer select ([`BANK_OF`]).
 pub const HASHED: usize = 2;
 /// The number of those banks, a power of two.
 pub const HASHED_BANKS: usize = 64;

@@ -93,8 +93,8 @@ pub const TRIED_ENTRIES: u64 = 16;
 /// An activation on a path.
 #[repr(C)]
 pub struct Slot {
-    /// The activation ([`Row::activation`]). That of a slot without one has no function: it is 0,
-    /// or the key of the last activation in a slot of a frame.
+    /// The activation ([`Row::activation`]). A free slot has no function: the word is 0, or
+    /// [`Slot::page`] of the last activation in a slot of a frame.
     pub activation: AtomicU64,
     /// The sum of the path up to here, shifted to the left by [`SUM_SHIFT`].
     pub sum: AtomicU64,
@@ -115,6 +115,15 @@ impl Slot {
     pub const fn function(activation: u64) -> u32 {
         (activation >> FUNCTION_SHIFT) as u32
     }
+
+    /// The address of the page of stack with the activation's frame address.
+    #[inline(always)]
+    #[must_use]
+    pub const fn page(activation: u64) -> u64 {
+        let function = Self::function(activation) as u64;
+        let key = activation.wrapping_sub(function << FUNCTION_SHIFT);
+        key.wrapping_sub(FRAME_ALIGN * function) & !(crate::PAGE - 1)
+    }
 }
 
 impl Default for Slot {
@@ -126,8 +135,8 @@ impl Default for Slot {
 /// The table of slots, in pages that are zeroed in a forked child.
 ///
 /// A frame's slot is the first choice. After it has been taken once, it is for frames on the same
-/// page, since it keeps their key. Only one thread at a time runs on a page of stack, so it is
-/// taken without a lock then. If it is for another page or taken, one of the others is used.
+/// page of stack. Only one thread at a time runs there, so it is taken without a lock. If it is for
+/// another page or taken, one of the others is used.
 #[repr(C, align(4096))]
 pub struct Slots {
     /// The slots of frames, by [`frame_slot`].

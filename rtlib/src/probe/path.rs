@@ -56,7 +56,8 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
                 }
                 ENDS => {
                     let is_of_frame = core::ptr::eq(slot, of_frame(key));
-                    let free = if is_of_frame { key } else { 0 };
+                    let page = Slot::page(row.activation(key));
+                    let free = if is_of_frame { page } else { 0 };
                     slot.activation.store(free, Release);
                 }
                 _ => slot.sum.store(row.start << SUM_SHIFT, Relaxed),
@@ -104,7 +105,7 @@ fn take_of_frame(key: u64, row: &Row) -> Option<&'static Slot> {
                 .is_ok();
             return taken.then_some(slot);
         }
-        free if free == key => slot.activation.store(own, Relaxed),
+        free if free == Slot::page(own) => slot.activation.store(own, Relaxed),
         _ => return None,
     }
     Some(slot)

@@ -224,6 +224,8 @@ const _: () = assert!(
         && PathRow::BEGUN == path::BEGUN
         && PathRow::FRAMES as u64 == (path::FRAME_SLOTS as u64 - 1) * path::FRAME_ALIGN
         && path::FRAME_ALIGN == size_of::<Slot>() as u64
+        && PathRow::DISTANCE as u64 == path::FRAME_ALIGN
+        && PathRow::PAGE as i64 as u64 == !(abi::PAGE - 1)
         && offset_of!(path::Slots, of_frames) == 0
 );
 

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use abi::image::SYMBOL_PATHS;
-use abi::path::{SLOTS_BYTES, Slot};
+use abi::path::{FRAME_SLOTS, SLOTS_BYTES, Slot};
 use patcher::{Avma, Svma};
 
 use super::runtime_memory::read;
@@ -72,10 +72,16 @@ impl View<'_> {
         for (index, slot) in (0..).zip(slots) {
             let (words, _) = slot.as_chunks();
             let word = words.get(offset_of!(Slot, activation) / 8);
-            let function = word.map(|&word| Slot::function(u64::from_le_bytes(word)));
-            if function.is_some_and(|function| of.contains(&function)) {
+            let activation = word.map_or(0, |&word| u64::from_le_bytes(word));
+            if of.contains(&Slot::function(activation)) {
                 let at = table.plus(index * size_of::<Slot>() as u64);
-                write(stopped.text(), at, &[0; size_of::<Slot>()])?;
+                let is_of_frame = index < FRAME_SLOTS as u64;
+                let free = if is_of_frame {
+                    Slot::page(activation)
+                } else {
+                    0
+                };
+                write(stopped.text(), at, &free.to_le_bytes())?;
             }
         }
         Ok(())

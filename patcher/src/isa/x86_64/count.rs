@@ -11,8 +11,8 @@ use crate::addr::Avma;
 pub struct CountIn;
 
 impl CountIn {
-    /// The entry of a thread pointer is so many bytes after [`Self::HASHED`], after a shift to the
-    /// right.
+    /// The bits of a thread pointer, after a shift to the right, that are the distance of its entry
+    /// from [`Self::HASHED`].
     pub const BANK_OF: u32 = 0x3f0;
     /// See [`Self::BANK_OF`].
     pub const BANK_SHIFT: u8 = 8;

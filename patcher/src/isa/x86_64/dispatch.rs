@@ -247,14 +247,15 @@ mod tests {
 
     #[test]
     fn targets_are_compared_where_the_jump_reads_them() {
-        let jumps: [&[u8]; 7] = [
-            &[0xff, 0xe0],                            // jmp rax
-            &[0x3e, 0xff, 0xe1],                      // notrack jmp rcx
-            &[0x41, 0xff, 0xe1],                      // jmp r9
-            &[0x3e, 0x41, 0xff, 0xe4],                // notrack jmp r12
-            &[0xff, 0x24, 0xc5, 0, 0x20, 0x40, 0],    // jmp [8*rax + 0x402000]
-            &[0x41, 0xff, 0x24, 0xce],                // jmp [r14 + 8*rcx]
-            &[0x42, 0xff, 0xa4, 0xe3, 0x10, 1, 0, 0], // jmp [rbx + 8*r12 + 0x110]
+        let jumps: [&[u8]; 8] = [
+            &[0xff, 0xe0],                               // jmp rax
+            &[0x3e, 0xff, 0xe1],                         // notrack jmp rcx
+            &[0x41, 0xff, 0xe1],                         // jmp r9
+            &[0x3e, 0x41, 0xff, 0xe4],                   // notrack jmp r12
+            &[0xff, 0x24, 0xc5, 0, 0x20, 0x40, 0],       // jmp [8*rax + 0x402000]
+            &[0x41, 0xff, 0x24, 0xce],                   // jmp [r14 + 8*rcx]
+            &[0x3e, 0xff, 0x24, 0xfd, 0, 0x20, 0x40, 0], // notrack jmp [8*rdi + 0x402000]
+            &[0x42, 0xff, 0xa4, 0xe3, 0x10, 1, 0, 0],    // jmp [rbx + 8*r12 + 0x110]
         ];
         for bytes in jumps {
             let decode = |bytes: &[u8]| Decoder::new(64, bytes, DecoderOptions::NONE).decode();
@@ -283,11 +284,12 @@ mod tests {
     #[test]
     fn other_jumps_are_not_compared() {
         // A call, a jump to a fixed address, and jumps by the stack or instruction pointer.
-        let others: [&[u8]; 4] = [
+        let others: [&[u8]; 5] = [
             &[0xff, 0xd0],
             &[0xe9, 0, 0, 0, 0],
             &[0xff, 0x64, 0x24, 8],
             &[0xff, 0x25, 0, 0, 0, 0],
+            &[0x64, 0xff, 0x24, 0xc5, 0, 0, 0, 0],
         ];
         for bytes in others {
             let insn = Decoder::new(64, bytes, DecoderOptions::NONE).decode();

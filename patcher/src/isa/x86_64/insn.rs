@@ -77,7 +77,8 @@ impl Insn {
     pub fn is_comparable_jump(&self) -> bool {
         let base = self.0.memory_base();
         let is_fixed = base != Register::RIP && base != Register::RSP;
-        let is_plain = is_fixed && !self.0.has_segment_prefix();
+        let segment = self.0.segment_prefix();
+        let is_plain = is_fixed && segment != Register::FS && segment != Register::GS;
         let is_memory = self.0.op0_kind() == OpKind::Memory;
         self.jump_register()
             .is_some_and(|Reg(r)| r != Register::RSP)

@@ -47,7 +47,12 @@ pub fn jump_source(insns: &[Insn], branches: &[Branch], jump: usize) -> JumpSour
                 // The register is set further away, or by the caller. A sum has its table entry
                 // close by.
                 Step::On(_) => {
-                    result = result.max(Some(trace.unresolved()));
+                    let shape = match indirect {
+                        None => trace.unresolved(),
+                        // Not all jumps through tables have been followed.
+                        Some(_) => Shape::Unknown,
+                    };
+                    result = result.max(Some(shape));
                     work.clear();
                     break;
                 }

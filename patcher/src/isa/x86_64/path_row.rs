@@ -63,15 +63,19 @@ impl PathRow {
     /// The number of the counter of activations that have begun.
     pub const BEGUN: u32 = 0;
 
-    /// The function's number is above the key of an activation by so many bits. The word with both
-    /// is at offset 0 of a slot. If it has only the key, the slot is free for activations with it.
+    /// The function's number is this many bits above the key of an activation. The word with both
+    /// is at offset 0 of a slot. A slot that is free for frames on one page has the page's address
+    /// there.
     pub const FUNCTION_SHIFT: u32 = 48;
     /// The offset of the sum in a slot. It is 8 times the sum of the path: the offset of the
     /// path's counter.
     pub const SUM: u8 = 8;
-    /// The slot of a frame is so many bytes from the start of the table as these bits of the key
-    /// state.
+    /// The slot of a frame is this many bytes from the start of the table, by the bits of the key.
     pub const FRAMES: u32 = 0x1fff0;
+    /// The key is this many times the function's number above the frame address.
+    pub const DISTANCE: i32 = 16;
+    /// The bits of the address of a page of stack.
+    pub const PAGE: i32 = -4096;
 
     /// The bytes of the row.
     pub fn bytes(&self) -> [u8; Self::LEN] {
@@ -207,8 +211,8 @@ impl Code {
             }
             self.increment_at(bank, sum, row.key.first + PathRow::BEFORE);
             if row.kind == PathRow::ENDS {
-                // The key alone: the slot is free.
-                self.key(&row.key, sum, spill.lowered());
+                // The slot is free for frames on this page.
+                self.page(&row.key, sum, spill.lowered());
                 self.activation_in(slot, sum);
             }
         } else {
@@ -242,7 +246,7 @@ impl Code {
     }
 
     /// Appends code that takes the slot of the frame, with the sum `start`, and counts the
-    /// activation. It jumps to the label `otherwise` if the slot is not free for this key, or if
+    /// activation. It jumps to the label `otherwise` if the slot is not free for this page, or if
     /// the thread has no bank.
     ///
     /// A signal handler on the same page may have the slot before this activation does, and gives
@@ -254,9 +258,10 @@ impl Code {
         ((lowered, banks, slots), start): ((i32, Avma, Avma), i32),
         otherwise: usize,
     ) -> Result<(), CodeError> {
-        self.key(&row.key, key, lowered);
+        self.frame_plus(&row.key, key, row.key.key, lowered);
         self.slot_of_key((key, slot), slots)?;
-        self.is_in_slot((key, slot), otherwise);
+        self.page(&row.key, bank, lowered);
+        self.is_in_slot((bank, slot), otherwise);
         self.function_in(&row.key, bank);
         let (prefix, modrm) = fields(true, bank, key);
         self.put(&[prefix, 0x01, 0xc0 | modrm]); // add key, function
@@ -295,23 +300,36 @@ impl Code {
         self.put(&(u64::from(of.first) << PathRow::FUNCTION_SHIFT).to_le_bytes());
     }
 
-    /// Appends a jump to the label `otherwise`, if the slot does not contain the word in `key`.
-    fn is_in_slot(&mut self, (key, slot): (u8, u8), otherwise: usize) {
-        let (prefix, modrm) = fields(true, key, slot);
-        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [slot], key
+    /// Appends a jump to the label `otherwise`, if the slot does not contain the word.
+    fn is_in_slot(&mut self, (word, slot): (u8, u8), otherwise: usize) {
+        let (prefix, modrm) = fields(true, word, slot);
+        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [slot], word
         self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne
     }
 
-    /// Appends code that sets `key` to the key of the activation.
-    fn key(&mut self, of: &PathKey, key: u8, lowered: i32) {
+    /// Appends code that sets `to` to the address of the page with the frame address.
+    fn page(&mut self, of: &PathKey, to: u8, lowered: i32) {
+        self.frame_plus(
+            of,
+            to,
+            of.key.wrapping_sub(PathRow::DISTANCE * of.first as i32),
+            lowered,
+        );
+        let (prefix, modrm) = fields(true, 4, to);
+        self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // and to, -4096
+        self.put(&PathRow::PAGE.to_le_bytes());
+    }
+
+    /// Appends code that sets `to` to the register that the frame is found by, plus `distance`.
+    fn frame_plus(&mut self, of: &PathKey, to: u8, distance: i32, lowered: i32) {
         if of.by_fp {
-            let (prefix, modrm) = fields(true, key, RBP);
-            self.put(&[prefix, 0x8d, 0x80 | modrm]); // lea key, [rbp + disp32]
-            self.put(&of.key.to_le_bytes());
+            let (prefix, modrm) = fields(true, to, RBP);
+            self.put(&[prefix, 0x8d, 0x80 | modrm]); // lea to, [rbp + disp32]
+            self.put(&distance.to_le_bytes());
         } else {
-            let (prefix, modrm) = fields(true, key, RSP);
-            self.put(&[prefix, 0x8d, 0x80 | modrm, 0x24]); // lea key, [rsp + disp32]
-            self.put(&(of.key + lowered).to_le_bytes());
+            let (prefix, modrm) = fields(true, to, RSP);
+            self.put(&[prefix, 0x8d, 0x80 | modrm, 0x24]); // lea to, [rsp + disp32]
+            self.put(&(distance + lowered).to_le_bytes());
         }
     }
 
