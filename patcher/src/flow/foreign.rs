@@ -9,7 +9,7 @@ use crate::isa::{Insn, SHORT_BRANCH, SHORT_REACH, short_target};
 
 use super::graph::Flow;
 use super::module::ModuleContext;
-use super::scan::branches_to;
+use super::scan::{LongBranch, branches_within};
 use super::sweep;
 
 /// The maximum distance from a function's start at which the function is decoded to verify a
@@ -34,7 +34,7 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
 }
 
 /// Those of `wanted`, which ascend, to which branches with a 32-bit displacement outside the
-/// function may lead. Reads the whole text.
+/// function may lead. Starts of functions count without a check.
 pub fn targets_of_foreign_branches(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -42,8 +42,10 @@ pub fn targets_of_foreign_branches(
     wanted: &[Svma],
 ) -> BTreeSet<Svma> {
     let mut neighbors: BTreeMap<Svma, Option<Flow>> = BTreeMap::new();
-    let branches = branches_to(image, wanted).into_iter();
-    let foreign = branches.filter(|(_, end)| {
+    let own = flow.ranges.iter();
+    let own = own.flat_map(|range| branches_within(image, range, wanted));
+    let others = context.crossing_to(image, wanted).into_iter();
+    let foreign = own.chain(others).filter(|&LongBranch { end, .. }| {
         let last = Svma(end.0 - 1);
         if flow.contains(last.0) {
             // The flow has all branches of the function itself.
@@ -64,7 +66,12 @@ pub fn targets_of_foreign_branches(
         };
         !neighbor.as_ref().is_some_and(is_none)
     });
-    foreign.map(|(to, _)| to).collect()
+    let is_start = |to: &&Svma| {
+        let extent = image.functions().containing(**to);
+        extent.is_some_and(|extent| extent.start == **to)
+    };
+    let starts = wanted.iter().filter(is_start).copied();
+    foreign.map(|branch| branch.to).chain(starts).collect()
 }
 
 /// The instruction that contains the byte at `at`.

@@ -9,7 +9,7 @@ use crate::image::Image;
 
 use super::address_set::AddressSet;
 use super::popping;
-use super::scan;
+use super::scan::{self, LongBranch};
 
 /// Facts about one image that every plan in it shares.
 ///
@@ -36,6 +36,8 @@ pub struct ModuleContext<'d> {
     text_fields: Vec<Svma>,
     /// The target of each branch to a crowded address, sorted.
     arrivals: OnceLock<Vec<u64>>,
+    /// The branches between functions ([`scan::crossing`]).
+    crossing: OnceLock<Vec<LongBranch>>,
     /// The addresses of Go's `runtime.deferreturn`, which runs deferred functions before a return.
     deferreturns: OnceLock<Vec<u64>>,
     /// The return addresses of goroutines.
@@ -74,6 +76,7 @@ impl<'d> ModuleContext<'d> {
             text_fields: text_fields(image),
             pointers: OnceLock::new(),
             arrivals: OnceLock::new(),
+            crossing: OnceLock::new(),
             deferreturns: OnceLock::new(),
             goroutine_ends: OnceLock::new(),
             callees_pop: OnceLock::new(),
@@ -91,6 +94,18 @@ impl<'d> ModuleContext<'d> {
             .get_or_init(|| scan::arrivals(image, &self.crowded));
         let first = all.partition_point(|at| *at < to.0);
         all[first..].iter().take_while(|at| **at == to.0).count()
+    }
+
+    /// The branches from other functions that may lead to one of `wanted`, none of which is the start
+    /// of a function. The first query reads the whole text once more.
+    pub(crate) fn crossing_to(&self, image: &Image<'_>, wanted: &[Svma]) -> Vec<LongBranch> {
+        let all = self.crossing.get_or_init(|| scan::crossing(image));
+        let of = |to: &Svma| {
+            let first = all.partition_point(|branch| branch.to < *to);
+            let after = all.partition_point(|branch| branch.to <= *to);
+            all[first..after].iter().copied()
+        };
+        wanted.iter().flat_map(of).collect()
     }
 
     /// The addresses of Go's `runtime.deferreturn`, under both its names. Empty for code not

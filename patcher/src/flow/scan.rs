@@ -3,6 +3,8 @@
 //! Both scans over-approximate. The text is read byte by byte, not instruction by instruction. So
 //! data in code, overlapping instructions and wrong function bounds cannot hide a branch.
 
+use std::ops::Range;
+
 use crate::addr::Svma;
 use crate::elf::{RelocatedWord, Segment, le64};
 use crate::image::Image;
@@ -57,19 +59,50 @@ pub fn arrivals(image: &Image<'_>, wanted: &AddressSet) -> Vec<u64> {
     targets
 }
 
-/// The branches with a 32-bit displacement to one of `wanted`, which ascend. The result has their
-/// targets and ends.
-pub fn branches_to(image: &Image<'_>, wanted: &[Svma]) -> Vec<(Svma, Svma)> {
-    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
-        return Vec::new();
-    };
+/// A branch with a 32-bit displacement: its target, and the end of the instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LongBranch {
+    /// The target.
+    pub to: Svma,
+    /// The address after the instruction.
+    pub end: Svma,
+}
+
+/// The branches with a 32-bit displacement from one function into the middle of another one, or
+/// from code or to code of no function, sorted.
+pub fn crossing(image: &Image<'_>) -> Vec<LongBranch> {
     let mut found = Vec::new();
+    let functions = image.functions();
     each_target(image, |to, kind, end| {
-        let is_one = || wanted.binary_search(&Svma(to)).is_ok();
-        if (first.0..=last.0).contains(&to) && kind == TargetKind::Branch && is_one() {
-            found.push((Svma(to), Svma(end)));
+        let (to, end) = (Svma(to), Svma(end));
+        if kind != TargetKind::Branch {
+            return;
+        }
+        let target = functions.containing(to);
+        let is_start = target.is_some_and(|target| target.start == to);
+        let is_own = || target == functions.containing(Svma(end.0 - 1)) && target.is_some();
+        if !is_start && !is_own() {
+            found.push(LongBranch { to, end });
         }
     });
+    found.sort_unstable();
+    found
+}
+
+/// The branches with a 32-bit displacement in `range` to one of `wanted`, which ascend.
+pub fn branches_within(image: &Image<'_>, range: &Range<Svma>, wanted: &[Svma]) -> Vec<LongBranch> {
+    let bytes = image.bytes(range.start, range.end.0.saturating_sub(range.start.0));
+    let mut found = Vec::new();
+    targets_in(
+        bytes.unwrap_or_default(),
+        range.start.0,
+        &mut |to, kind, end| {
+            if kind == TargetKind::Branch && wanted.binary_search(&Svma(to)).is_ok() {
+                let (to, end) = (Svma(to), Svma(end));
+                found.push(LongBranch { to, end });
+            }
+        },
+    );
     found
 }
 
