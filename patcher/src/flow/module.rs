@@ -96,8 +96,8 @@ impl<'d> ModuleContext<'d> {
         all[first..].iter().take_while(|at| **at == to.0).count()
     }
 
-    /// The branches from other functions that may lead to one of `wanted`, none of which is the start
-    /// of a function. The first query reads the whole text once more.
+    /// The branches from other functions that may lead to one of `wanted`, which are no starts of
+    /// functions. The first query reads the whole text once more.
     pub(crate) fn crossing_to(&self, image: &Image<'_>, wanted: &[Svma]) -> Vec<LongBranch> {
         let all = self.crossing.get_or_init(|| scan::crossing(image));
         let of = |to: &Svma| {
