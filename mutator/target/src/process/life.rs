@@ -177,12 +177,14 @@ impl Process {
         /// has begun to end (fs/proc/array.c).
         const EXIT_CODE: usize = 52;
         let stat = read_text(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // Until the process ends, this is the first thread's own code: the cause of its ptrace-stop
-        // (ptrace_stop in kernel/signal.c), or its exit status.
-        let is_of_first =
-            parse_stat(&stat).is_none_or(|(state, _)| matches!(state, 't' | 'Z' | 'X'));
         let code = stat_field(&stat, EXIT_CODE).unwrap_or(0);
-        code != 0 && !is_of_first && !STOPS.iter().any(|&stop| code == stop as u64)
+        match parse_stat(&stat) {
+            // The cause of the first thread's ptrace-stop (ptrace_stop in kernel/signal.c).
+            None | Some(('t', _)) => false,
+            // The first thread's own status. A signal that ends it ends the process.
+            Some(('Z' | 'X', _)) => code & 0x7f != 0,
+            Some(_) => code != 0 && !STOPS.iter().any(|&stop| code == stop as u64),
+        }
     }
 
     /// The progress of a thread's end.
