@@ -33,6 +33,10 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
     })
 }
 
+/// The maximum size of a module's text in which branches are verified, in bytes. In a larger one,
+/// all that look like branches count.
+const MOST_TEXT: u64 = 32 << 20;
+
 /// Those of `wanted`, which ascend, to which branches with a 32-bit displacement outside the
 /// function may lead. Starts of functions count without a check.
 pub fn targets_of_foreign_branches(
@@ -41,6 +45,11 @@ pub fn targets_of_foreign_branches(
     flow: &Flow,
     wanted: &[Svma],
 ) -> BTreeSet<Svma> {
+    let text = image.segments().iter().filter(|segment| segment.execute);
+    let sizes = text.map(|segment| segment.range.end.0.saturating_sub(segment.range.start.0));
+    if sizes.fold(0, u64::saturating_add) > MOST_TEXT {
+        return wanted.iter().copied().collect();
+    }
     let mut neighbors: BTreeMap<Svma, Option<Flow>> = BTreeMap::new();
     let own = flow.ranges.iter();
     let own = own.flat_map(|range| branches_within(image, range, wanted));
