@@ -59,6 +59,18 @@ pub fn json(file: &Path) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
+/// The flags with which `dispatches.c` is built: jumps through a table by a register and by memory,
+/// also with marks at the targets.
+pub const DISPATCHES: [&[&str]; 7] = [
+    &["-O2"],
+    &["-O2", "-fno-pie", "-no-pie"],
+    &["-O2", "-fno-pie", "-no-pie", "-fcf-protection=full"],
+    &["-O1"],
+    &["-O0"],
+    &["-Os"],
+    &["-O3"],
+];
+
 /// The numbers that a program with spans prints for each: executions, how many of them were left,
 /// and nanoseconds.
 pub fn printed_spans(output: &str) -> BTreeMap<String, [u64; 3]> {

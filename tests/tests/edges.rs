@@ -2,7 +2,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
-use ipath_tests::inside::{compare, insides, json, list, number, ranges};
+use ipath_tests::inside::{DISPATCHES, compare, insides, json, list, number, ranges};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::pty::Pty;
@@ -84,17 +84,7 @@ fn counts_are_those_of_single_steps() {
 /// Jumps through tables lead to code at which control arrives from elsewhere, too.
 #[test]
 fn counts_of_jumps_through_tables_are_those_of_single_steps() {
-    let fixed = ["-O2", "-fno-pie", "-no-pie"];
-    let marked = ["-O2", "-fno-pie", "-no-pie", "-fcf-protection=full"];
-    for flags in [
-        &["-O2"][..],
-        &fixed,
-        &marked,
-        &["-O1"],
-        &["-O0"],
-        &["-Os"],
-        &["-O3"],
-    ] {
+    for flags in DISPATCHES {
         let program = program_with("dispatches.c", flags);
         // Elsewhere, `interprets` has no room, or jumps to a label in a variable, as if it left.
         let is_short = ["-O1", "-O0", "-Os"].contains(&flags[0]);

@@ -2,7 +2,9 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
-use ipath_tests::inside::{Walked, entries, insides, json, list, number, ranges, routes};
+use ipath_tests::inside::{
+    DISPATCHES, Walked, entries, insides, json, list, number, ranges, routes,
+};
 use ipath_tests::inside_trips::{Trips, trips};
 use ipath_tests::place::Scratch;
 use ipath_tests::snapshot::ProcessState;
@@ -109,20 +111,10 @@ fn path_counts_are_those_of_single_steps() {
 /// arrives from elsewhere, too.
 #[test]
 fn paths_of_jumps_through_tables_are_those_of_single_steps() {
-    let fixed = ["-O2", "-fno-pie", "-no-pie"];
-    let marked = ["-O2", "-fno-pie", "-no-pie", "-fcf-protection=full"];
-    for flags in [
-        &["-O2"][..],
-        &fixed,
-        &marked,
-        &["-O1"],
-        &["-O0"],
-        &["-Os"],
-        &["-O3"],
-    ] {
+    for flags in DISPATCHES {
         let program = program_with("dispatches.c", flags);
         equal(&["continues", "loops"], &[], &program, &["30"]);
-        if flags == marked {
+        if flags.contains(&"-fcf-protection=full") {
             // Control may arrive at each marked label from outside, and by a jump.
             continue;
         }

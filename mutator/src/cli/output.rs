@@ -1,4 +1,4 @@
-//! What `attach` and `run` print.
+//! The formats of standard output of `attach` and `run`.
 
 use clap::ValueEnum;
 

@@ -37,8 +37,8 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
 /// all that look like branches count.
 const MOST_TEXT: u64 = 32 << 20;
 
-/// Those of `wanted`, which ascend, to which branches with a 32-bit displacement outside the
-/// function may lead. Starts of functions count without a check.
+/// The addresses in `wanted`, which ascend, to which code outside the function may branch with a
+/// 32-bit displacement. Starts of functions count without a check.
 pub fn targets_of_foreign_branches(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -57,7 +57,7 @@ pub fn targets_of_foreign_branches(
     let foreign = own.chain(others).filter(|&LongBranch { end, .. }| {
         let last = Svma(end.0 - 1);
         if flow.contains(last.0) {
-            // The flow has all branches of the function itself.
+            // The branches of the function itself are known from its flow.
             return is_in_doubt(flow, last);
         }
         let Some(extent) = image.functions().containing(last) else {

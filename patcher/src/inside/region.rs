@@ -226,10 +226,9 @@ impl Header {
     }
 }
 
-/// True if copies have what is counted here. They do not compare the target of a jump. A step of a
-/// path is one that copies have if it changes the sum, or if it ends a path with a counter of its
-/// own and begins another one. Those of functions have all steps, if paths have counters of their
-/// own.
+/// True if a copy can do this. Copies do not compare the target of a jump. Of the steps of a path,
+/// they can change the sum, or count the path and begin another one. Copies of functions can do all
+/// steps. A path that is counted needs a counter of its own.
 fn is_simple(tally: &Tally, is_of_function: bool) -> bool {
     if matches!(tally.transfer(), Transfer::LeadsTo(_)) {
         return false;
