@@ -433,10 +433,10 @@ pub struct Job {
 #[derive(Debug, Args)]
 pub struct Patterns {
     /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET;
-    /// or FUNC:loopN or FUNC:loops to time loops by themselves; several with commas
+    /// or FUNC:loopN, FUNC:loops or FUNC:paths to time parts by themselves; several with commas
     #[arg(short, long = "func", value_name = "PATTERN")]
     pub func: Vec<String>,
-    /// Loops among the given functions: FUNC:loopN and FUNC:loops, or the texts that are invalid.
+    /// Parts among the given functions: FUNC:loopN, FUNC:loops and FUNC:paths, or invalid texts.
     #[arg(skip)]
     pub timed: Vec<Result<Spot, (String, PatternError)>>,
     /// Also measure the copies of the functions of -f that are inlined into other functions, by the

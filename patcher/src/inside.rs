@@ -60,7 +60,7 @@ pub use loops::{Loop, LoopId, Loops};
 pub use never_returning::NeverReturning;
 pub use numbering::{Action, Numbering};
 pub use path_counting::{Followed, PathCounting, Pathless, TripCounting};
-pub use path_step::{CountersKind, FrameAddress, PathHeader, PathStep};
+pub use path_step::{CountersKind, FrameAddress, PathHeader, PathStep, TimedPaths};
 pub use path_table::{End, Path, PathTable, Start, TooManyPaths};
 pub use place::Place;
 pub use refuse::Refusal;

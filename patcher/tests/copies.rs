@@ -165,6 +165,7 @@ impl Compared<'_> {
             lend_cell: cell,
             point_cell: None,
             span_cells: None,
+            timed_path_cells: None,
             counts: Some(cells),
             id: 0,
         };

@@ -190,6 +190,7 @@ fn check(name: &str, data: &[u8]) {
         lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: Some(Avma(TRAMPOLINES - 24)),
         span_cells: None,
+        timed_path_cells: None,
         counts: None,
         id: 0x1234_5678,
     };
@@ -290,6 +291,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
         lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: None,
         span_cells: None,
+        timed_path_cells: None,
         counts: None,
         id: 1,
     };

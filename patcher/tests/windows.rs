@@ -50,6 +50,7 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
             lend_cell: Avma(TRAMPOLINES - 24),
             point_cell: Some(Avma(TRAMPOLINES - 24)),
             span_cells: None,
+            timed_path_cells: None,
             counts: None,
             id: 1,
         };

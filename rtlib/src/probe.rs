@@ -14,6 +14,7 @@ pub mod point;
 mod registering;
 pub mod span;
 mod switches;
+pub mod timed_path;
 #[cfg(ipath_image)]
 pub mod trap;
 pub mod trial;

@@ -1,5 +1,5 @@
 /* A timer interrupts the loop of `counted` again and again. Its handler calls `counted`, too:
- * `counts_in_handler MILLION_TURNS`. Prints the number of turns, its own count. */
+ * `counts_in_handler THOUSAND_TURNS [MICROSECONDS]`. Prints the number of turns, its own count. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ int main(int argc, char **argv)
 {
     long turns = argc > 1 ? atol(argv[1]) * 1000 : 1000;
     struct sigaction action = {.sa_handler = on_alarm};
-    struct itimerval often = {{0, 50}, {0, 50}};
+    const long us = argc > 2 ? atol(argv[2]) : 50;
+    struct itimerval often = {{0, us}, {0, us}};
     if (sigaction(SIGALRM, &action, NULL) || setitimer(ITIMER_REAL, &often, NULL))
         return 2;
     long sum = counted(turns);

@@ -190,7 +190,7 @@ impl Merger {
         if self.costs.is_partial() && sum.session.notes.iter().all(|known| known != note) {
             sum.session.notes.push(note.to_owned());
         }
-        sum.time_loops();
+        sum.time_inside();
         Some(sum)
     }
 }

@@ -17,9 +17,9 @@ mod function;
 mod heavy;
 mod inlined_copy;
 mod inside;
+mod inside_times;
 mod label;
 mod later;
-mod loop_times;
 pub mod off_cpu;
 mod per_cycle;
 mod position;
@@ -43,7 +43,7 @@ pub use exactness::{CONTRADICTED, Exactness, Verdict};
 pub use file::ProfileError;
 pub use found::{Explained, FoundPath, GENERATED, Kind, Left, SearchResult};
 pub use frame_loop::FrameLoop;
-pub use function::{Function, Presence};
+pub use function::{Function, FunctionPart, Presence};
 pub use inlined_copy::InlinedCopy;
 pub use inside::{Block, Edge, EdgeKind, Inside, Loop};
 pub use ipath_base::printable::printable;
@@ -54,7 +54,7 @@ pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::{program, started_as};
 pub use room::UNKNOWN_CALLERS;
 pub use room::{names_of, reason};
-pub use taken_paths::{PathEnd, PathStart, PathTotals, TakenPath};
+pub use taken_paths::{PathContext, PathEnd, PathStart, PathTotals, TakenPath};
 pub use total::Total;
 pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 
@@ -443,6 +443,33 @@ pub struct Frame {
     /// is then that of its first instruction. `None` for a call site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<u64>,
+    /// If this is no call site, but a path inside the measured function, its number:
+    /// [`TakenPath::number`]. `address` is then that of its first instruction, and `function` is a
+    /// name for the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<u64>,
+}
+
+impl Frame {
+    /// What the frame stands for. Frames of the same address differ in it.
+    pub fn part(&self) -> FramePart {
+        match (self.copy, self.path) {
+            (Some(copy), _) => FramePart::Copy(copy),
+            (None, Some(path)) => FramePart::Path(path),
+            (None, None) => FramePart::Call,
+        }
+    }
+}
+
+/// What a frame stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FramePart {
+    /// A call site.
+    Call,
+    /// The call of the inlined copy with this entry ([`InlinedCopy::entry`]).
+    Copy(u64),
+    /// The path with this number inside the measured function.
+    Path(u64),
 }
 
 /// A function whose inlined copy contains the call.

@@ -40,7 +40,8 @@ use patcher::function::also_called;
 
 use crate::display_name;
 use crate::profile::{
-    COUNT, Function, Label, Metric, PathEntry, Profile, Refused, Spreads, Total, printable,
+    COUNT, Function, FunctionPart, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
+    printable,
 };
 use rows::Rows;
 use rustc_hash::FxHashMap;
@@ -461,7 +462,6 @@ impl<'p> Report<'p> {
     /// are not counted.
     fn place(&self, function: &Function) -> Vec<String> {
         let entry = printable(&function.entry);
-        let is_loop = function.of_loop.is_some();
         let is_span = function.is_span();
         let how = match function.exits.as_slice() {
             [] if function.point => format!("a point, {entry}"),
@@ -478,9 +478,12 @@ impl<'p> Report<'p> {
         let mut lines = vec![match self.options.verbose {
             true => format!("{place}, {how}"),
             false if function.point => format!("{place}, a point"),
-            false if is_loop => format!("{place}, a loop"),
-            false if is_span => format!("{place}, an inlined copy"),
-            false => place,
+            false => match function.part() {
+                FunctionPart::Loop => format!("{place}, a loop"),
+                FunctionPart::Paths => format!("{place}, its paths"),
+                FunctionPart::Copy(_) => format!("{place}, an inlined copy"),
+                FunctionPart::Whole | FunctionPart::Point => place,
+            },
         }];
         if let Some(measured) = &function.measured {
             let measured = measured.join(", ");

@@ -91,6 +91,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         point: false,
         of_loop: None,
         inlined_copy: None,
+        timed_paths: false,
         tail: 0,
         is_removed: false,
         only_edges: false,

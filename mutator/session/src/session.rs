@@ -79,7 +79,8 @@ use abi::image::{
     SYMBOL_ALIVE, SYMBOL_COUNT_STUB, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB,
     SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_PATH_STUB, SYMBOL_PATHS,
     SYMBOL_POINT_STUB, SYMBOL_SPAN_END_STUB, SYMBOL_SPAN_STUB, SYMBOL_TAIL_STUB,
-    SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB, SYMBOL_VERIFIED_SPAN_STUB,
+    SYMBOL_TIMED_PATH_END_STUB, SYMBOL_TIMED_PATH_STUB, SYMBOL_VERIFIED_ENTRY_STUB,
+    SYMBOL_VERIFIED_POINT_STUB, SYMBOL_VERIFIED_SPAN_STUB, SYMBOL_VERIFIED_TIMED_PATH_STUB,
 };
 use abi::segment::{STATE_ACTIVE, STATE_ENDED};
 use patcher::Avma;
@@ -374,13 +375,19 @@ impl Session {
     /// The first bytes of each trampoline region: the addresses of the runtime's stubs, in the
     /// order of `place::Cell`, and that of the table of banks.
     fn cells(&self) -> Result<Vec<u8>, SessionError> {
-        let [entry, point, span] = match std::env::var_os(VERIFY) {
+        let [entry, point, span, path] = match std::env::var_os(VERIFY) {
             Some(_) => [
                 SYMBOL_VERIFIED_ENTRY_STUB,
                 SYMBOL_VERIFIED_POINT_STUB,
                 SYMBOL_VERIFIED_SPAN_STUB,
+                SYMBOL_VERIFIED_TIMED_PATH_STUB,
             ],
-            None => [SYMBOL_ENTRY_STUB, SYMBOL_POINT_STUB, SYMBOL_SPAN_STUB],
+            None => [
+                SYMBOL_ENTRY_STUB,
+                SYMBOL_POINT_STUB,
+                SYMBOL_SPAN_STUB,
+                SYMBOL_TIMED_PATH_STUB,
+            ],
         };
         let mut cells = Vec::new();
         for symbol in [
@@ -398,6 +405,8 @@ impl Session {
             SYMBOL_PATHS,
             span,
             SYMBOL_SPAN_END_STUB,
+            path,
+            SYMBOL_TIMED_PATH_END_STUB,
         ] {
             let mut at = self.symbol(symbol)?.0;
             if symbol == SYMBOL_ALIVE {

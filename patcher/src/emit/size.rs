@@ -3,7 +3,7 @@
 use crate::inside::{Region, Tally};
 use crate::isa::{
     ADVANCE, COMPARED, COUNT, COUNT_IN, DISPATCH, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT,
-    JUMP, LEAVE, LOOP_ALIGNMENT, PATH_HOOK,
+    JUMP, LEAVE, LOOP_ALIGNMENT, PATH_HOOK, TIMED_PATH_HOOK,
 };
 use crate::plan::{Effect, ProbePoint, Site};
 
@@ -19,7 +19,10 @@ pub fn max_len(site: &Site) -> usize {
         Effect::Entry => HOOK,
         Effect::Point(_) => HOOK_AT_POINT,
         Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
-        Effect::Path(..) => PATH_HOOK + LONG,
+        Effect::Path(step) => {
+            let timed = step.timed.map_or(0, |_| 2 * TIMED_PATH_HOOK);
+            PATH_HOOK + timed + LONG
+        }
         Effect::Span(..) => HOOK_AT_POINT + LONG,
         Effect::Enter(_) => enter_len(),
         // Hooks of a conditional jump that is taken follow all other code, with a jump after them.

@@ -23,10 +23,13 @@ pub struct Hooks {
     pub point_cell: Option<Avma>,
     /// The cells of the stubs for the starts and the ends of spans; `None` if there are none.
     pub span_cells: Option<[Avma; 2]>,
+    /// The cells of the stubs for the starts and the ends of timed paths; `None` if there are none.
+    pub timed_path_cells: Option<[Avma; 2]>,
     /// The cells for counts; `None` if there is no stub for them.
     pub counts: Option<CountCells>,
     /// The number that the hooks pass to the stub at entries and exits, the function's id. At
-    /// points they pass the point's number, at spans the span's, at counts the counter's.
+    /// points they pass the point's number, at spans the span's, at counts the counter's. Timed
+    /// paths have a number as spans do.
     pub id: u32,
 }
 

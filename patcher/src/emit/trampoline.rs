@@ -252,7 +252,14 @@ impl<'a> Builder<'a> {
             }
             Effect::Path(step) => {
                 let missing = EmitError::NoPointStub { at: original };
-                return self.path(step, self.hooks.counts.ok_or(missing)?);
+                let cells = self.hooks.counts.ok_or(missing)?;
+                return match step.timed {
+                    None => self.path(step, cells),
+                    Some(timed) => {
+                        let timing = self.hooks.timed_path_cells.ok_or(missing)?;
+                        self.timed_path(step, cells, (timed.number, timing))
+                    }
+                };
             }
             Effect::Enter(number) => {
                 let missing = EmitError::NoPointStub { at: original };
@@ -286,6 +293,35 @@ impl<'a> Builder<'a> {
     /// Emits the hook of a path.
     pub(super) fn path(&mut self, step: PathStep, cells: CountCells) -> Result<(), EmitError> {
         let (label, row) = (self.out.label(), step.row());
+        self.path_with_row(step, (label, row), cells)
+    }
+
+    /// Emits the hook of a timed path. A path is timed without the hooks of its counts.
+    fn timed_path(
+        &mut self,
+        step: PathStep,
+        cells: CountCells,
+        (number, [start, end]): (u32, [Avma; 2]),
+    ) -> Result<(), EmitError> {
+        let (label, row) = (self.out.label(), step.row());
+        if matches!(row.kind, PathRow::ENDS | PathRow::RESTARTS) {
+            // The stub needs the sum.
+            self.out.timed_path_hook(label, number, end)?;
+        }
+        self.path_with_row(step, (label, row), cells)?;
+        if matches!(row.kind, PathRow::BEGINS | PathRow::RESTARTS) {
+            self.out.timed_path_hook(label, number, start)?;
+        }
+        Ok(())
+    }
+
+    /// Emits the hook of a path with this row, and the label of the row.
+    fn path_with_row(
+        &mut self,
+        step: PathStep,
+        (label, row): (usize, PathRow),
+        cells: CountCells,
+    ) -> Result<(), EmitError> {
         self.path_rows.push((label, row));
         let free = (step.free.registers, step.free.flags);
         let cells = PathCells {

@@ -26,6 +26,8 @@ pub enum Part {
     Edges,
     /// All paths, which are counted together.
     Paths,
+    /// All paths, which are timed.
+    TimedPaths,
     /// The trips of all loops.
     Trips,
     /// The inlined copies of the function, each timed. They are in other functions.
@@ -33,9 +35,12 @@ pub enum Part {
 }
 
 impl Part {
-    /// True if the part is no set of instructions, but is counted as a whole.
+    /// True if the part is no set of instructions, but is counted or timed as a whole.
     pub fn is_whole(self) -> bool {
-        matches!(self, Self::Edges | Self::Paths | Self::Trips)
+        matches!(
+            self,
+            Self::Edges | Self::Paths | Self::TimedPaths | Self::Trips
+        )
     }
 
     /// True for loops that are timed.
@@ -108,7 +113,7 @@ impl Inside {
                 headers().skip(number as usize).take(1).collect()
             }
             Part::Loops | Part::TimedLoops => headers().collect(),
-            Part::Edges | Part::Paths | Part::Trips | Part::Copies => Vec::new(),
+            Part::Edges | Part::Paths | Part::TimedPaths | Part::Trips | Part::Copies => Vec::new(),
         };
         let blocks = blocks.into_iter();
         let blocks = blocks.filter_map(|block| self.graph.blocks().get(block));

@@ -328,6 +328,7 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
                     first: own.first,
                     paths: own.paths,
                     counters: own.kind,
+                    timed: None,
                 };
                 Ok((at, step))
             },

@@ -72,6 +72,17 @@ pub struct PathStep {
     pub paths: u64,
     /// The counters of the numbers.
     pub counters: CountersKind,
+    /// The row that times the paths. `None` if they are only counted.
+    pub timed: Option<TimedPaths>,
+}
+
+/// What the hooks of timed paths pass to the stubs of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TimedPaths {
+    /// The number of the row that times the paths.
+    pub number: u32,
+    /// Where the activation's frame is at the hook, as the runtime has it.
+    pub standing: u64,
 }
 
 /// How the number of a path, or of the trips of a loop, is counted.
@@ -86,6 +97,11 @@ pub enum CountersKind {
 }
 
 impl PathStep {
+    /// True if a path ends at the hook.
+    pub fn ends(&self) -> bool {
+        matches!(self.action, Action::End(_) | Action::Restart { .. })
+    }
+
     /// The row for the stub.
     pub(crate) fn row(&self) -> PathRow {
         let (kind, add, start) = match self.action {
@@ -105,6 +121,7 @@ impl PathStep {
             paths: self.paths,
             add,
             start,
+            standing: self.timed.map_or(0, |timed| timed.standing),
         }
     }
 }

@@ -41,7 +41,7 @@ pub use patch::{
     BREAKPOINT, CodeError, JUMP, SHORT_JUMP, STONE, jump, punned_jump, retargeted, short_jump,
     stone,
 };
-pub use path_row::{PATH_HOOK, PathCells, PathKey, PathRow};
+pub use path_row::{PATH_HOOK, PathCells, PathKey, PathRow, TIMED_PATH_HOOK};
 pub use patterns::*;
 pub use pun::Pun;
 pub use realigned::Places;

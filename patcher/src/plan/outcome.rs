@@ -7,6 +7,7 @@ use super::refuse::RefuseReason;
 use super::site::Site;
 use crate::addr::Svma;
 use crate::function::Function;
+use crate::inside::PathStep;
 
 /// The outcome for one probe point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,12 +99,15 @@ impl FunctionPlan {
         }
     }
 
-    /// Renumbers the points and spans: number `n` becomes `number(n)`.
+    /// Renumbers the points, spans and timed paths: number `n` becomes `number(n)`.
     pub fn number_points(&mut self, number: impl Fn(u32) -> u32) {
         for point in self.hooks_mut() {
             match &mut point.effect {
                 Effect::Point(known) => *known = number(*known),
                 Effect::Span(step) => step.number = number(step.number),
+                Effect::Path(PathStep {
+                    timed: Some(timed), ..
+                }) => timed.number = number(timed.number),
                 _ => {}
             }
         }

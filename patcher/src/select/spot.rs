@@ -128,13 +128,14 @@ impl Spot {
         })
     }
 
-    /// Parses loops to be timed: `FUNC:loopN` or `FUNC:loops`. `None` if the text is something
-    /// else.
+    /// Parses loops or paths to be timed: `FUNC:loopN`, `FUNC:loops` or `FUNC:paths`. `None` if the
+    /// text is something else.
     pub fn parse_timed(text: &str) -> Option<Result<Self, PatternError>> {
         let (function, part) = split_part(text)?;
         let part = match part {
             Part::Loop(number) => Part::TimedLoop(number),
             Part::Loops => Part::TimedLoops,
+            Part::Paths => Part::TimedPaths,
             _ => return None,
         };
         let pattern = Pattern::parse(function);

@@ -220,6 +220,7 @@ pub fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Emitted
             lend_cell: Avma(machine.base() + machine::TAIL_CELL),
             point_cell: Some(Avma(machine.base() + machine::POINT_CELL)),
             span_cells: None,
+            timed_path_cells: None,
             counts: None,
             id: 7,
         };

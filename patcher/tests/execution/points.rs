@@ -452,6 +452,7 @@ fn points_need_a_stub() {
         lend_cell: Avma(0x10_0008),
         point_cell: None,
         span_cells: None,
+        timed_path_cells: None,
         counts: None,
         id: 1,
     };

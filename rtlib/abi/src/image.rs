@@ -37,6 +37,13 @@ pub const SYMBOL_SPAN_STUB: &str = "ipath_span_stub";
 pub const SYMBOL_VERIFIED_SPAN_STUB: &str = "ipath_verified_span_stub";
 /// Symbol of the stub for ends of spans.
 pub const SYMBOL_SPAN_END_STUB: &str = "ipath_span_end_stub";
+/// Symbol of the stub for starts of timed paths.
+pub const SYMBOL_TIMED_PATH_STUB: &str = "ipath_timed_path_stub";
+/// Symbol of the stub for starts of timed paths that repeats walks like
+/// [`SYMBOL_VERIFIED_ENTRY_STUB`]. For tests.
+pub const SYMBOL_VERIFIED_TIMED_PATH_STUB: &str = "ipath_verified_timed_path_stub";
+/// Symbol of the stub for ends of timed paths.
+pub const SYMBOL_TIMED_PATH_END_STUB: &str = "ipath_timed_path_end_stub";
 /// Symbol of the stub for counts.
 pub const SYMBOL_COUNT_STUB: &str = "ipath_count_stub";
 /// Symbol of the stub for paths.

@@ -31,6 +31,9 @@ pub struct Row {
     pub add: u64,
     /// The sum of the path that begins.
     pub start: u64,
+    /// If the path is timed, the location of the frame at the hook: an encoded
+    /// [`Standing`](crate::point::Standing).
+    pub standing: u64,
 }
 
 impl Row {
@@ -65,12 +68,13 @@ pub const HISTOGRAM: u8 = 2;
 pub const POWERS: u32 = 64;
 
 const _: () = assert!(
-    size_of::<Row>() == 40
+    size_of::<Row>() == 48
         && offset_of!(Row, key) == 4
         && offset_of!(Row, first) == 8
         && offset_of!(Row, paths) == 16
         && offset_of!(Row, add) == 24
         && offset_of!(Row, start) == 32
+        && offset_of!(Row, standing) == 40
 );
 
 /// The counters of a function before those of its paths: [`BEGUN`] and [`UNKNOWN`], and

@@ -430,6 +430,25 @@ pub const fn address_and_module(site: u64) -> (u64, u64) {
     (site & ((1 << SITE_MODULE) - 1), site >> SITE_MODULE)
 }
 
+/// Flag of a call site that is the number of a path inside the function, above all modules of
+/// [`call_site`]. It is the innermost site of the function's path.
+const PATH_SITE: u64 = 1 << 62;
+
+/// The call site that stands for path `number` inside the function.
+pub const fn path_site(number: u64) -> u64 {
+    number | PATH_SITE
+}
+
+/// The number of the path inside the function, if the call site is a [`path_site`]; otherwise
+/// `None`.
+pub const fn number_of_path(site: u64) -> Option<u64> {
+    if site & PATH_SITE == 0 {
+        None
+    } else {
+        Some(site & !PATH_SITE)
+    }
+}
+
 /// The measurements of one path by one thread. Only that thread writes them, under a sequence lock.
 #[repr(C)]
 pub struct RecordHead {

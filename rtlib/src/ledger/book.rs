@@ -173,6 +173,46 @@ impl Ledger {
         Ok(areas::record(number))
     }
 
+    /// The thread's record of the path of `record` with one more call site, `site`, innermost.
+    /// `None` if the thread has none.
+    #[inline(always)]
+    pub fn find_longer(&self, record: &RecordHead, site: u64) -> Option<&'static RecordHead> {
+        let node = tree::find_longer(record.path.load(Ordering::Relaxed), site)?;
+        self.find_like(record, node)
+    }
+
+    /// The thread's record like `other`, of the same function, with the node `node`. `None` if
+    /// there is none.
+    #[inline(never)]
+    #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+    fn find_like(&self, other: &RecordHead, node: u32) -> Option<&'static RecordHead> {
+        let schema = record::schema(other);
+        let is = |number| record::schema(areas::record(number)) == schema;
+        let function = record::function(other);
+        let number = self.paths.find_by_node(function, node, is)?;
+        Some(areas::record(number))
+    }
+
+    /// The record of [`Ledger::find_longer`], created if necessary.
+    ///
+    /// # Errors
+    /// As for [`Ledger::find_or_make`].
+    pub fn find_or_make_longer(
+        &mut self,
+        record: &RecordHead,
+        site: u64,
+    ) -> Result<&'static RecordHead, Shortage> {
+        let function = record::function(record);
+        let schema = record::schema(record);
+        let node = tree::intern_longer(record.path.load(Ordering::Relaxed), site);
+        let own = node.and_then(|node| self.make_by_node(function, schema, node, For::Path));
+        let number = match own.map_err(shared::note_overflow) {
+            Ok(number) => number,
+            Err(()) => self.make_overflow(function, schema)?,
+        };
+        Ok(areas::record(number))
+    }
+
     /// Interns a path and creates a record for it. Returns the record's number.
     unsafe fn make(&mut self, path: &Path) -> Result<u32, Shortage> {
         // SAFETY: guaranteed by the caller.

@@ -7,6 +7,7 @@ use abi::image::SCALE_SHIFT;
 use abi::schema::{Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, way};
 use abi::segment::{
     Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, address_and_module,
+    number_of_path,
 };
 use abi::shortage::Shortage;
 
@@ -117,6 +118,23 @@ fn add(counter: &AtomicU64, value: u64) {
 #[inline(always)]
 pub fn enter(record: &RecordHead) {
     add(&record.entered, 1);
+}
+
+/// Counts a call that began in the record `from` in `to` instead. Both belong to the thread.
+#[inline(always)]
+pub fn move_call(from: &RecordHead, to: &RecordHead) {
+    add(&to.entered, 1);
+    add(&from.entered, 1_u64.wrapping_neg());
+}
+
+/// True if the innermost call site of the record's path is the number of a path inside the
+/// function.
+#[inline(always)]
+pub fn has_path_site(record: &RecordHead) -> bool {
+    let path = areas::node(record.path.load(Ordering::Relaxed));
+    let caller = path.parent.load(Ordering::Relaxed);
+    let key = || areas::node(caller).key.load(Ordering::Relaxed);
+    caller >= FIRST_NODE && number_of_path(key()).is_some()
 }
 
 /// Counts a call that was left without a return.

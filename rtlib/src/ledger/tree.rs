@@ -65,6 +65,45 @@ pub fn intern(
     Ok(path)
 }
 
+/// The path with one more call site, `site`, inside those of `path`. `None` if there is none. It is
+/// `path` itself if all paths of its function share it.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+pub fn find_longer(path: u32, site: u64) -> Option<u32> {
+    let (parent, key) = end(path);
+    if parent == ROOT_OVERFLOW {
+        return Some(path);
+    }
+    look_up(look_up(parent, site)?, key)
+}
+
+/// The path of [`find_longer`], created if it is new.
+///
+/// # Errors
+/// As for [`intern`].
+pub fn intern_longer(path: u32, site: u64) -> Result<u32, Shortage> {
+    if let Some(known) = find_longer(path, site) {
+        return Ok(known);
+    }
+    let limit = ipath_parameters.max_paths.load(Ordering::Relaxed);
+    if header().paths_used.load(Ordering::Relaxed) >= limit {
+        return Err(Shortage::Paths);
+    }
+    let (parent, key) = end(path);
+    let (path, is_new) = child(child(parent, site, For::Path)?.0, key, For::Path)?;
+    if is_new {
+        header().paths_used.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(path)
+}
+
+/// The parent and the key of the node that ends a path.
+fn end(path: u32) -> (u32, u64) {
+    let leaf = node(path);
+    let parent = leaf.parent.load(Ordering::Relaxed);
+    (parent, leaf.key.load(Ordering::Relaxed))
+}
+
 /// The node of the path shared by all paths of a function without room.
 ///
 /// # Errors

@@ -34,6 +34,21 @@ pub(super) trait Leaving {
     /// True at the end of a span, after which the call goes on.
     const IS_SPAN: bool = false;
 
+    /// Prepares the activation for its end, by what the hook at `mark` says. False if only the slow
+    /// path can do that, in which `IS_SLOW` is true.
+    ///
+    /// # Safety
+    /// The thread belongs to the caller and is marked busy. The activation is on its list, which is
+    /// locked if `IS_SLOW`. `mark` is that of [`fast`].
+    #[inline(always)]
+    unsafe fn prepare<const IS_SLOW: bool>(
+        _thread: *mut Thread,
+        _activation: *mut Activation,
+        _mark: u64,
+    ) -> bool {
+        true
+    }
+
     /// The slot of a call that has a return value now; 0 if there is none yet.
     #[inline(always)]
     fn returning(slot: u64) -> u64 {
@@ -110,7 +125,7 @@ macro_rules! ways {
         pub unsafe extern "C" fn $slow(thread: *mut Thread, function: u64, slot: u64) {
             // SAFETY: guaranteed by the caller.
             unsafe {
-                slow::<$leaving>(thread, function, slot, (&(*thread).saved, true));
+                slow::<$leaving>(thread, function, slot, slot, (&(*thread).saved, true));
                 (*thread).meter.pass_until(clock::now());
             }
         }
@@ -199,7 +214,10 @@ pub(super) unsafe fn fast<L: Leaving>(
         }
         let meter = &mut (*thread).meter;
         meter.begin(now, L::returning(slot), REGISTERS);
-        if !thread::is_same(thread) || !end_innermost::<L>(calls, meter, function, slot) {
+        if !thread::is_same(thread)
+            || L::IS_SPAN && !prepare_innermost::<L>(thread, function, slot, mark)
+            || !end_innermost::<L>(calls, meter, function, slot)
+        {
             (*thread).now = now;
             return thread;
         }
@@ -212,6 +230,23 @@ pub(super) unsafe fn fast<L: Leaving>(
         meter.pass(ticks);
         busy::end(thread);
         DONE
+    }
+}
+
+/// Prepares the innermost activation for its end, if it is that of the span. False if only the slow
+/// path can do that.
+#[inline(always)]
+unsafe fn prepare_innermost<L: Leaving>(
+    thread: *mut Thread,
+    function: u32,
+    slot: u64,
+    mark: u64,
+) -> bool {
+    // SAFETY: the list belongs to the caller.
+    unsafe {
+        let top = (*thread).calls.top;
+        let is_it = (*top).slot == slot && (*top).function == function;
+        !is_it || L::prepare::<false>(thread, top, mark)
     }
 }
 
@@ -286,12 +321,14 @@ fn meet() -> *mut Thread {
     AGAIN
 }
 
-/// The slow path of an exit of kind `L`, as `ways!` describes it. The registers are those of the
-/// function's caller; unless `all` is true, only the frame pointer is valid.
+/// The slow path of an exit of kind `L`, as `ways!` describes it. `mark` is the busy mark of
+/// [`fast`]. The registers are those of the function's caller; unless `all` is true, only the frame
+/// pointer is valid.
 pub(super) unsafe fn slow<L: Leaving>(
     thread: *mut Thread,
     function: u64,
     slot: u64,
+    mark: u64,
     (saved, all): (&Saved, bool),
 ) {
     let function = function as u32;
@@ -364,6 +401,7 @@ pub(super) unsafe fn slow<L: Leaving>(
         }
         // Activations above it run on other stacks and stay.
         if is_own {
+            L::prepare::<true>(thread, list::find(calls, function, slot), mark);
             end::<L>(thread, list::find(calls, function, slot));
         }
         if !L::IS_SPAN {

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::count::{BANK_OF, BANK_SHIFT, Bank, FIRST, HASHED, SHARED};
 use abi::path::{
-    ADDS, BEFORE, BEGINS, BEGUN, EACH, ENDS, ENTRIES, HISTOGRAM, Row, SLOTS, SUM_SHIFT, Slot,
-    TRIED_ENTRIES, TRIED_SLOTS, UNCOUNTED, UNKNOWN, frame_slot,
+    ADDS, BEFORE, BEGINS, BEGUN, EACH, ENDS, ENTRIES, FRAME_ALIGN, HISTOGRAM, Row, SLOTS,
+    SUM_SHIFT, Slot, TRIED_ENTRIES, TRIED_SLOTS, UNCOUNTED, UNKNOWN, frame_slot,
 };
 
 use crate::arch::exchange;
@@ -66,6 +66,17 @@ pub unsafe extern "C" fn ipath_follow(row: *const Row, sp: u64, fp: u64) {
         }
     };
     Counters::of_thread().count(row, sum);
+}
+
+/// The number of the path that ends at a hook with this row, before the hook has ended it. The
+/// return address of the function is at `slot`. `None` if it is not known.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+pub(super) fn number_at_end(row: &Row, slot: u64) -> Option<u64> {
+    let key = slot.wrapping_add(8 + FRAME_ALIGN * u64::from(row.first));
+    let slot = slot_of(key, row)?;
+    let sum = (slot.sum.load(Relaxed) as i64 >> SUM_SHIFT) as u64;
+    Some(sum.wrapping_add(row.add)).filter(|&number| number < row.paths)
 }
 
 /// The slot of a frame.

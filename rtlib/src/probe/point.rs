@@ -14,6 +14,25 @@ use crate::ledger::Missed;
 use crate::os::parameters::{self, is_alive};
 use crate::thread::{self, Thread};
 
+/// The place of a hook's [`Standing`].
+pub(super) trait Framed {
+    /// The encoded location of the frame at the hook with this number.
+    ///
+    /// # Safety
+    /// Called by the hook's stub, which has started at `low`.
+    unsafe fn standing(number: u32, low: u64) -> u64;
+}
+
+/// All hooks of one number find the frame at the same place, which is in the table of details.
+pub(super) struct ByNumber;
+
+impl Framed for ByNumber {
+    #[inline(always)]
+    unsafe fn standing(number: u32, _: u64) -> u64 {
+        parameters::detail(number)
+    }
+}
+
 /// Caches the walk of the call that has reached the point `number`, so that the stub can record it.
 /// Returns the stub's next action.
 ///
@@ -29,7 +48,7 @@ pub unsafe extern "C" fn ipath_remember_point(
     has_tried: bool,
 ) -> *mut Thread {
     // SAFETY: guaranteed by the stub.
-    unsafe { remember(number as u32, low, fp, has_tried) }
+    unsafe { remember::<ByNumber>(number as u32, low, fp, has_tried) }
 }
 
 /// Caches the walk of the call whose frame contains the point or span `number`, unless `is_slow`.
@@ -38,14 +57,19 @@ pub unsafe extern "C" fn ipath_remember_point(
 /// # Safety
 /// As for [`ipath_remember_point`].
 #[inline(always)]
-pub(super) unsafe fn remember(number: u32, low: u64, fp: u64, is_slow: bool) -> *mut Thread {
+pub(super) unsafe fn remember<F: Framed>(
+    number: u32,
+    low: u64,
+    fp: u64,
+    is_slow: bool,
+) -> *mut Thread {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let thread = match begin(number, low) {
             Ok(thread) => thread,
             Err(next) => return next,
         };
-        let (standing, slot) = frame(number, low, fp);
+        let (standing, slot) = frame::<F>(number, low, fp);
         let stack = &(*thread).walker.stack;
         let is_known = thread::is_same(thread) && stack.holds(low) && stack.holds(slot);
         if is_slow || !is_known {
@@ -66,14 +90,23 @@ pub(super) unsafe fn remember(number: u32, low: u64, fp: u64, is_slow: bool) -> 
 /// As for [`ipath_remember_point`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, fp: u64) {
-    let number = number as u32;
+    // SAFETY: guaranteed by the stub.
+    unsafe { verify_pass::<ByNumber>(number as u32, low, fp) }
+}
+
+/// Repeats the cached walk of a call as [`ipath_verify_point`] does.
+///
+/// # Safety
+/// As for [`ipath_remember_point`].
+#[inline(always)]
+pub(super) unsafe fn verify_pass<F: Framed>(number: u32, low: u64, fp: u64) {
     let thread = thread::current();
     if !is_alive() || thread.is_null() {
         return;
     }
-    let (standing, slot) = frame(number, low, fp);
     // SAFETY: guaranteed by the stub; `busy` excludes signal handlers on the thread.
     unsafe {
+        let (standing, slot) = frame::<F>(number, low, fp);
         if busy::begin(thread, low).is_err() {
             return;
         }
@@ -101,14 +134,14 @@ pub unsafe extern "C" fn ipath_slow_point(
     calls: trial::Calls,
 ) {
     // SAFETY: guaranteed by the stub; the thread is marked busy.
-    unsafe { pass(thread, number as u32, low, calls, Entering::Point) }
+    unsafe { pass::<ByNumber>(thread, number as u32, low, calls, Entering::Point) }
 }
 
 /// Records a call that has reached the point or span `number`, at any cost.
 ///
 /// # Safety
 /// As for [`ipath_slow_point`].
-pub(super) unsafe fn pass(
+pub(super) unsafe fn pass<F: Framed>(
     thread: *mut Thread,
     number: u32,
     low: u64,
@@ -119,7 +152,7 @@ pub(super) unsafe fn pass(
     unsafe {
         thread::settle(thread);
         trial::find_out(thread, calls);
-        let caller = caller(thread, number, low).ok_or(Missed::Stack);
+        let caller = caller::<F>(thread, number, low).ok_or(Missed::Stack);
         let recorded = caller.and_then(|(slot, registers, is_whole)| {
             record_slowly(thread, number, slot, (&registers, is_whole), entering)
         });
@@ -136,7 +169,7 @@ pub(super) unsafe fn pass(
 ///
 /// # Safety
 /// The thread runs on its private stack, with its registers at the hook stored.
-pub(super) unsafe fn caller(
+pub(super) unsafe fn caller<F: Framed>(
     thread: *mut Thread,
     number: u32,
     low: u64,
@@ -144,7 +177,7 @@ pub(super) unsafe fn caller(
     // SAFETY: guaranteed by the caller; the words read are on the thread's stack.
     unsafe {
         let saved = &(*thread).saved;
-        let (standing, slot) = frame(number, low, saved.fp);
+        let (standing, slot) = frame::<F>(number, low, saved.fp);
         if !slot.is_multiple_of(8) || !(*thread).walker.is_on_stack_of(low, slot) {
             return None;
         }
@@ -162,9 +195,13 @@ pub(super) unsafe fn caller(
 }
 
 /// The location of the frame at the point or span `number`, and the address of its slot.
+///
+/// # Safety
+/// As for [`Framed::standing`].
 #[inline(always)]
-pub(super) fn frame(number: u32, low: u64, fp: u64) -> (Standing, u64) {
-    let standing = Standing::decode(parameters::detail(number));
+pub(super) unsafe fn frame<F: Framed>(number: u32, low: u64, fp: u64) -> (Standing, u64) {
+    // SAFETY: guaranteed by the caller.
+    let standing = Standing::decode(unsafe { F::standing(number, low) });
     (standing, standing.slot_at(low.wrapping_add(RED_ZONE), fp))
 }
 

@@ -8,7 +8,7 @@ use abi::probe::Kind;
 
 use super::entry::Entering;
 use super::exit::{SpanEnd, fast, slow};
-use super::point::{caller, frame, pass, remember};
+use super::point::{ByNumber, caller, frame, pass, remember};
 use super::trial;
 use crate::arch::clock;
 use crate::calls::doubt;
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ipath_remember_span(
 ) -> *mut Thread {
     let is_special = doubt::do_stacks_take_turns();
     // SAFETY: guaranteed by the stub.
-    unsafe { remember(number as u32, low, fp, has_tried || is_special) }
+    unsafe { remember::<ByNumber>(number as u32, low, fp, has_tried || is_special) }
 }
 
 /// Records a span that begins, at any cost. Runs on the private stack, with signals blocked and the
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ipath_slow_span(
     let number = number as u32;
     let entering = Entering::Span(parameters::kind(number) == Kind::Call);
     // SAFETY: guaranteed by the stub; the thread is marked busy.
-    unsafe { pass(thread, number, low, calls, entering) }
+    unsafe { pass::<ByNumber>(thread, number, low, calls, entering) }
 }
 
 /// The fast path of the end of a span. Ends it as of `now` if it is the innermost activation.
@@ -68,9 +68,11 @@ pub unsafe extern "C" fn ipath_fast_span_end(
     _has_tried: bool,
     fp: u64,
 ) -> *mut Thread {
-    let (_, slot) = frame(number as u32, low, fp);
     // SAFETY: guaranteed by the stub.
-    unsafe { fast::<SpanEnd>(number, slot, low, now) }
+    unsafe {
+        let (_, slot) = frame::<ByNumber>(number as u32, low, fp);
+        fast::<SpanEnd>(number, slot, low, now)
+    }
 }
 
 /// The slow path of the end of a span. There may be none to end: it may have begun before it was
@@ -84,8 +86,8 @@ pub unsafe extern "C" fn ipath_slow_span_end(thread: *mut Thread, number: u64, l
     // SAFETY: guaranteed by the stub.
     unsafe {
         thread::settle(thread);
-        if let Some((slot, registers, is_whole)) = caller(thread, number as u32, low) {
-            slow::<SpanEnd>(thread, number, slot, (&registers, is_whole));
+        if let Some((slot, registers, is_whole)) = caller::<ByNumber>(thread, number as u32, low) {
+            slow::<SpanEnd>(thread, number, slot, low, (&registers, is_whole));
         }
         (*thread).meter.pass_until(clock::now());
     }

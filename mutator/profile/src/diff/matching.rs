@@ -1,6 +1,6 @@
 //! Matching of the code of two profiles: by address if the files are the same, else by name.
 
-use crate::profile::{Frame, Profile};
+use crate::profile::{Frame, FramePart, FunctionPart, Profile};
 use std::collections::HashSet;
 
 /// A function or call site as text. Equal code in two profiles has equal text.
@@ -58,11 +58,15 @@ impl Sites {
                     f.linkage.clone()
                 }
             };
-            let part = match &f.inlined_copy {
-                _ if f.point => "\0point".to_owned(),
-                Some(copy) if at.is_some() => format!("\0copy\0{:x}", copy.entry),
-                Some(copy) => format!("\0copy\0{}", copy.within),
-                None => String::new(),
+            let part = match (f.part(), &f.inlined_copy) {
+                (FunctionPart::Whole, _) => String::new(),
+                (FunctionPart::Point, _) => "\0point".to_owned(),
+                (FunctionPart::Loop, _) => "\0loop".to_owned(),
+                (FunctionPart::Paths, _) => "\0paths".to_owned(),
+                (FunctionPart::Copy(_), Some(copy)) if at.is_none() => {
+                    format!("\0copy\0{}", copy.within)
+                }
+                (FunctionPart::Copy(entry), _) => format!("\0copy\0{entry:x}"),
             };
             format!("{}{part}", at.unwrap_or_else(name))
         });
@@ -71,8 +75,9 @@ impl Sites {
             _ => profile.frame_name(frame),
         };
         let frames = profile.frames.iter();
-        let frames = frames.map(|f| match (address(f.module, f.address), f.copy) {
-            (Some(at), Some(copy)) => format!("{at}\0{copy:x}"),
+        let frames = frames.map(|f| match (address(f.module, f.address), f.part()) {
+            (Some(at), FramePart::Copy(copy)) => format!("{at}\0{copy:x}"),
+            (Some(at), FramePart::Path(path)) => format!("{at}\0path\0{path}"),
             (at, _) => at.unwrap_or_else(|| named(f)),
         });
         Self {

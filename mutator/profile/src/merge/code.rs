@@ -1,6 +1,8 @@
 //! Identification of equal functions and call sites of several profiles.
 
-use crate::profile::{Counts, Frame, Function, FunctionTotals, Module, Profile};
+use crate::profile::{
+    Counts, Frame, FramePart, Function, FunctionPart, FunctionTotals, Module, Profile,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Code by its identity, with its index in the sum.
@@ -10,7 +12,7 @@ pub(super) struct Code {
     modules: FxHashMap<String, usize>,
     /// By module in the sum, address in the file, true for a probe point, and the entry of an
     /// inlined copy.
-    functions: FxHashMap<(usize, u64, bool, Option<u64>), usize>,
+    functions: FxHashMap<(usize, u64, FunctionPart), usize>,
     frames: FxHashMap<FrameKey, usize>,
     /// The refused functions in the sum: module in the sum, address in the file, and reason.
     refused: FxHashSet<(usize, u64, String)>,
@@ -19,7 +21,7 @@ pub(super) struct Code {
 /// A file and an address in it, and the entry of the inlined copy that begins there. Code that
 /// belongs to no file has a name and an offset in it instead, or an absolute address if it has no
 /// name.
-type FrameKey = (Option<usize>, u64, Option<String>, Option<u64>);
+type FrameKey = (Option<usize>, u64, Option<String>, FramePart);
 
 /// For each function and each frame of a profile, in the profile's order: its index in the sum.
 pub(super) struct Indexes {
@@ -70,8 +72,7 @@ impl Code {
     }
 
     fn function(&mut self, sum: &mut Vec<Function>, function: &Function, module: usize) -> usize {
-        let copy = function.inlined_copy.as_ref().map(|copy| copy.entry);
-        let key = (module, function.address, function.point, copy);
+        let key = (module, function.address, function.part());
         *self.functions.entry(key).or_insert_with(|| {
             // The counts are added up from the paths.
             let totals = FunctionTotals {
@@ -97,9 +98,9 @@ impl Code {
                 None,
                 frame.offset.unwrap_or(frame.address),
                 Some(name.clone()),
-                frame.copy,
+                frame.part(),
             ),
-            (module, _) => (module, frame.address, None, frame.copy),
+            (module, _) => (module, frame.address, None, frame.part()),
         };
         *self.frames.entry(key).or_insert_with(|| {
             sum.push(Frame {

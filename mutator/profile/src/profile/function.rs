@@ -65,6 +65,11 @@ pub struct Function {
     /// `address`. Its calls are executions of the copy. `name` is that of the inlined function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inlined_copy: Option<Box<InlinedCopy>>,
+    /// True if these are the paths inside a function, timed by themselves. Its calls are paths that
+    /// have begun. The first frame of its call paths is the path inside the function
+    /// ([`Frame::path`](super::Frame::path)), unless that has not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_paths: bool,
     /// The number of activations that left by a tail call. Their times exclude the callee.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tail: u64,
@@ -86,6 +91,21 @@ pub struct Function {
     pub processes: Vec<InProcess>,
 }
 
+/// The part of a function that a row measures. Rows of the same address differ in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FunctionPart {
+    /// The calls of the function.
+    Whole,
+    /// The instruction at the address.
+    Point,
+    /// The loop that begins at the address.
+    Loop,
+    /// The paths inside the function.
+    Paths,
+    /// The inlined copy with this entry ([`InlinedCopy::entry`]).
+    Copy(u64),
+}
+
 /// The time for which a function was instrumented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
@@ -104,9 +124,21 @@ impl Function {
         }
     }
 
-    /// True if it is a part of a function that is measured by itself: a loop or an inlined copy.
+    /// True if it is a part of a function that is measured by itself: a loop, an inlined copy, or
+    /// paths.
     pub fn is_span(&self) -> bool {
-        self.of_loop.is_some() || self.inlined_copy.is_some()
+        !matches!(self.part(), FunctionPart::Whole | FunctionPart::Point)
+    }
+
+    /// The part of the function that is measured.
+    pub fn part(&self) -> FunctionPart {
+        match (&self.inlined_copy, &self.of_loop) {
+            _ if self.point => FunctionPart::Point,
+            (Some(copy), _) => FunctionPart::Copy(copy.entry),
+            (None, Some(_)) => FunctionPart::Loop,
+            (None, None) if self.timed_paths => FunctionPart::Paths,
+            (None, None) => FunctionPart::Whole,
+        }
     }
 
     /// The source position of the entry as `FILE:LINE`, without the file's directory, or `FILE` if

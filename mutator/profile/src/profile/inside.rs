@@ -30,7 +30,12 @@ pub struct Inside {
     #[serde(default)]
     pub loops: Vec<Loop>,
     /// The paths that were taken, in the order of their numbers. Empty if paths were not counted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "taken_paths::write",
+        deserialize_with = "taken_paths::read"
+    )]
     pub paths: Vec<TakenPath>,
     /// The sums over all paths. `None` if paths were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

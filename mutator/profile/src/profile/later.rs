@@ -1,15 +1,17 @@
 //! The part of a session after an earlier moment, as a profile.
 
-use super::{Counts, FunctionTotals, Inside, Losses, PathEntry, Profile, TimerStats, Timers};
+use super::{
+    Counts, FramePart, FunctionPart, FunctionTotals, Inside, Losses, PathEntry, Profile,
+    TimerStats, Timers,
+};
 use std::collections::HashMap;
 
 /// A path by properties that do not change during a session: the addresses of its function and call
-/// sites in the process. Names may change. The first address is that of the function.
+/// sites in the process, and what is measured there. Names may change.
 #[derive(PartialEq, Eq, Hash)]
 struct PathIdentity {
-    addresses: Vec<u64>,
-    /// True if the function is a probe point.
-    point: bool,
+    function: (u64, FunctionPart),
+    frames: Vec<(u64, FramePart)>,
     complete: bool,
     thread: Option<u32>,
     process: Option<(u32, u64)>,
@@ -54,7 +56,7 @@ impl Profile {
         inside(&mut self, old);
         self.search = None;
         add_up(&mut self);
-        self.time_loops();
+        self.time_inside();
         (self, lost)
     }
 }
@@ -66,11 +68,11 @@ fn key(profile: &Profile, path: &PathEntry) -> PathIdentity {
     };
     let function = &profile.functions[path.function];
     let frames = path.stack.iter().map(|&frame| &profile.frames[frame]);
-    let callers = frames.map(|frame| place(frame.module, frame.address));
-    let first = place(Some(function.module), function.address);
+    let frames = frames.map(|frame| (place(frame.module, frame.address), frame.part()));
+    let start = place(Some(function.module), function.address);
     PathIdentity {
-        addresses: std::iter::once(first).chain(callers).collect(),
-        point: function.point,
+        function: (start, function.part()),
+        frames: frames.collect(),
         complete: path.complete,
         thread: path.thread,
         process: profile.process_key(path),
@@ -200,7 +202,7 @@ fn inside(profile: &mut Profile, old: &Profile) {
         let function = profile.functions.get(index)?;
         let module = profile.modules.get(function.module)?;
         let base = module.base.unwrap_or(0);
-        Some((function.address.wrapping_add(base), function.point))
+        Some((function.address.wrapping_add(base), function.part()))
     };
     let mut before: HashMap<_, Vec<&Inside>> = HashMap::new();
     for graph in &old.inside {

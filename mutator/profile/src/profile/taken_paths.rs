@@ -1,8 +1,10 @@
 //! The acyclic paths inside a function that were taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::counts::TimerStats;
 
 /// An acyclic path: a sequence of blocks from the entry or the head of a loop to an exit or back to
 /// the head of a loop (Ball and Larus, "Efficient Path Profiling", MICRO-29, 1996).
@@ -20,6 +22,82 @@ pub struct TakenPath {
     pub end: Option<PathEnd>,
     /// The number of times that the path was taken to its end.
     pub count: u64,
+    /// The call paths on which it was taken, if the paths are timed. In the file, each has an entry
+    /// of its own.
+    #[serde(skip)]
+    pub contexts: Vec<PathContext>,
+}
+
+/// A call path on which a path inside the function was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathContext {
+    /// Index into [`Profile::paths`](super::Profile::paths).
+    pub path: usize,
+    /// The number of times that the path inside was taken to its end, and timed.
+    pub count: u64,
+    /// The times from its start to its end. `None` if the time was not measured.
+    pub wall: Option<Box<TimerStats>>,
+}
+
+/// An entry of the file: a path inside a function, on one call path if the paths are timed.
+#[derive(Serialize, Deserialize)]
+struct InFile {
+    #[serde(flatten)]
+    of: TakenPath,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wall: Option<Box<TimerStats>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<usize>,
+}
+
+/// Writes the paths inside a function. A path that was taken on several call paths has several
+/// entries, whose counts add up to its own.
+pub(super) fn write<S: Serializer>(paths: &[TakenPath], to: S) -> Result<S::Ok, S::Error> {
+    let entries = paths.iter().flat_map(|of| {
+        let entry = |count, wall, path| InFile {
+            of: TakenPath {
+                count,
+                contexts: Vec::new(),
+                ..of.clone()
+            },
+            wall,
+            path,
+        };
+        let contexts = of.contexts.iter();
+        let timed = contexts
+            .clone()
+            .fold(0, |sum: u64, c| sum.saturating_add(c.count));
+        let others = of.count.saturating_sub(timed);
+        let others = (others > 0 || of.contexts.is_empty()).then(|| entry(others, None, None));
+        contexts
+            .map(|c| entry(c.count, c.wall.clone(), Some(c.path)))
+            .chain(others)
+            .collect::<Vec<InFile>>()
+    });
+    to.collect_seq(entries)
+}
+
+/// Reads what [`write`] has written.
+pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TakenPath>, D::Error> {
+    let mut all: Vec<TakenPath> = Vec::new();
+    let mut known: HashMap<u64, usize> = HashMap::new();
+    for InFile { of, wall, path } in Vec::<InFile>::deserialize(from)? {
+        let at = *known.entry(of.number).or_insert(all.len());
+        if at == all.len() {
+            all.push(TakenPath {
+                count: 0,
+                ..of.clone()
+            });
+        }
+        let whole = &mut all[at];
+        whole.count = whole.count.saturating_add(of.count);
+        whole.contexts.extend(path.map(|path| PathContext {
+            path,
+            count: of.count,
+            wall,
+        }));
+    }
+    Ok(all)
 }
 
 /// The beginning of a path.
@@ -73,6 +151,7 @@ pub(super) fn combine(own: &mut Vec<TakenPath>, others: &[TakenPath], of: fn(u64
     for other in others {
         let path = all.entry(other.number).or_insert_with(|| TakenPath {
             count: 0,
+            contexts: Vec::new(),
             ..other.clone()
         });
         path.count = of(path.count, other.count);

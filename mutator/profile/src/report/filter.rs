@@ -37,7 +37,9 @@ impl Selection {
     pub fn all(profile: &Profile) -> Self {
         Self {
             functions: (0..profile.functions.len()).collect(),
-            paths: (0..profile.paths.len()).collect(),
+            paths: (0..profile.paths.len())
+                .filter(|&path| !is_passed(profile, path))
+                .collect(),
         }
     }
 }
@@ -262,4 +264,11 @@ fn is_process(process: &Process, asked: &str) -> bool {
 /// True if the pattern matches `name` in `module`, or its text is exactly `name`.
 fn is_called(pattern: &Pattern, name: &str, module: &str) -> bool {
     pattern.text() == name || pattern.module_matches(module) && pattern.names(name)
+}
+
+/// True for the paths inside a function that were under way at an earlier look: their numbers are
+/// known by now, so that they count for other call paths.
+fn is_passed(profile: &Profile, path: usize) -> bool {
+    let path = &profile.paths[path];
+    path.metrics.count == 0 && profile.functions[path.function].timed_paths
 }

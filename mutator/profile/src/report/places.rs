@@ -67,6 +67,14 @@ impl Places {
     }
 }
 
+/// A name for a path inside a function: `path 3: entry 12 15 exit`.
+pub fn path_name(profile: &Profile, inside: &Inside, path: &TakenPath) -> String {
+    /// The columns for the places, about.
+    const ROOM: usize = 60;
+    let words = Places::of(profile, inside).words(path);
+    format!("path {}: {}", path.number, shortened(&words, ROOM))
+}
+
 /// The paths that were taken, the hottest first.
 pub fn hottest_paths(inside: &Inside) -> Vec<&TakenPath> {
     let mut hottest: Vec<&TakenPath> = inside.paths.iter().collect();

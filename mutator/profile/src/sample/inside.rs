@@ -162,6 +162,7 @@ pub fn with_paths() -> Profile {
         blocks,
         end: Some(end),
         count,
+        contexts: Vec::new(),
     });
     nested.paths = taken.collect();
     nested.path_totals = Some(PathTotals {

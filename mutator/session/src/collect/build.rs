@@ -1,6 +1,6 @@
 //! A profile that is kept up to date with the counters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW};
 use abi::shortage::Shortage;
@@ -41,6 +41,8 @@ pub(super) struct Build {
     totals: Totals,
     /// For each function, the frame of the call if it is an inlined copy.
     callers: Vec<Option<usize>>,
+    /// The frames of paths inside functions, by function and number.
+    paths_inside: HashMap<(usize, u64), usize>,
     /// The sum of a path's records.
     raw: Raw,
     /// A buffer for one record.
@@ -86,6 +88,7 @@ impl Build {
             net: Net::default(),
             checked: Vec::new(),
             callers,
+            paths_inside: HashMap::new(),
             one: raw.clone(),
             raw,
         };
@@ -114,12 +117,26 @@ impl Build {
             ..
         } = self;
         let former = profile.paths.len();
-        self.paths.look(segment, &self.heads, |new| {
+        let Self {
+            insides,
+            paths_inside,
+            ..
+        } = self;
+        self.paths.look(segment, &self.heads, |mut new| {
             threads.extend(new.thread);
+            let inner = new.take_path_inside();
             let entry = entry_of(profile, new.function);
             let check = net.check(frames, &new, entry);
             checked.push(check);
-            let caller = callers.get(new.function).copied().flatten();
+            let inside = inner.map(|number| {
+                let key = (new.function, number);
+                *paths_inside.entry(key).or_insert_with(|| {
+                    let frame = insides.frame_of_path(profile, new.function, number);
+                    profile.frames.push(frame);
+                    profile.frames.len() - 1
+                })
+            });
+            let caller = callers.get(new.function).copied().flatten().or(inside);
             let path = path(profile, (frames, caller), measures, new, check);
             profile.paths.push(path);
         });
@@ -159,7 +176,7 @@ impl Build {
         }
         self.totals.end(profile, &self.paths, &self.checked);
         profile.inside = self.insides.look(segment);
-        profile.time_loops();
+        profile.time_inside();
         changed
     }
 

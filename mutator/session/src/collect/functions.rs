@@ -69,7 +69,8 @@ pub(super) fn add(
             inlined: function.inlined,
             point: function.role.is_point(),
             inlined_copy: function.copy.as_deref().map(|copy| Box::new(of_copy(copy))),
-            of_loop: (function.role == Role::Span && function.copy.is_none()).then(|| {
+            timed_paths: function.has_timed_paths(),
+            of_loop: is_loop(function).then(|| {
                 let module = document.modules.get(function.module);
                 let found = module.and_then(|m| frames.loop_at(m, function.address, 1));
                 Box::new(found.unwrap_or_else(|| FrameLoop {
@@ -106,6 +107,11 @@ pub(super) fn callers_of_copies(
         frames.caller_of_copy(profile, module, function.address, (copy.entry, copy.depth))
     });
     rows.collect()
+}
+
+/// True for a loop that is timed by itself.
+fn is_loop(function: &FunctionDoc) -> bool {
+    function.role == Role::Span && function.copy.is_none() && !function.has_timed_paths()
 }
 
 fn of_copy(copy: &CopyDoc) -> InlinedCopy {

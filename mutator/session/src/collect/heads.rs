@@ -50,6 +50,11 @@ impl Head {
         self.sequence % 2 == 1
     }
 
+    /// True if no call has come to the record yet, or if all of them have moved to others.
+    pub(super) fn is_without_calls(&self) -> bool {
+        [self.entered, self.closed, self.unwound, self.moved_in] == [0; 4]
+    }
+
     /// True if path, thread, thread id and schema are the same. They never change while a record is
     /// in use.
     fn is_of_same(&self, other: &Self) -> bool {

@@ -10,8 +10,9 @@ use super::frames::Frames;
 use crate::segment::{
     Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Role, Segment,
 };
+use ipath_profile::report::places::path_name;
 use ipath_profile::{
-    Block, Edge, EdgeKind, Inside, Loop, PathEnd, PathStart, PathTotals, TakenPath,
+    Block, Edge, EdgeKind, Frame, Inside, Loop, PathEnd, PathStart, PathTotals, Profile, TakenPath,
 };
 
 /// The functions whose edges are counted.
@@ -36,12 +37,17 @@ impl Insides {
     pub(super) fn of(document: &Document, frames: &mut Frames) -> Self {
         let place = |f: &FunctionDoc| (f.module, f.address);
         let rows = document.rows().enumerate();
-        let rows = rows.filter(|(_, (_, f))| matches!(f.role, Role::Measured | Role::Edges));
-        let rows: HashMap<_, usize> = rows.map(|(row, (_, f))| (place(f), row)).collect();
+        // Timed paths have a row of their own.
+        let key = |f: &FunctionDoc| (place(f), f.has_timed_paths());
+        let rows = rows.filter(|(_, (_, f))| match f.role {
+            Role::Measured | Role::Edges => true,
+            _ => f.has_timed_paths(),
+        });
+        let rows: HashMap<_, usize> = rows.map(|(row, (_, f))| (key(f), row)).collect();
         let mut graphs = Vec::new();
         for (_, function) in document.measured() {
             let doc = function.inside.as_deref().filter(|doc| doc.is_sound());
-            let Some((doc, &of)) = doc.zip(rows.get(&place(function))) else {
+            let Some((doc, &of)) = doc.zip(rows.get(&key(function))) else {
                 continue;
             };
             let mut graph = Graph::new(doc.clone(), of);
@@ -51,6 +57,34 @@ impl Insides {
             graphs.push(graph);
         }
         Self(graphs)
+    }
+
+    /// The frame of path `number` inside a function, given by its index in the profile.
+    pub(super) fn frame_of_path(&self, profile: &Profile, function: usize, number: u64) -> Frame {
+        let of = &profile.functions[function];
+        let mut graphs = self.0.iter();
+        let graph = graphs.find(|graph| graph.entry.function == function);
+        let taken = graph.and_then(|graph| {
+            let path = graph.paths.as_ref()?.decode(number)?;
+            Some((&graph.entry, graph.taken(number, &path, 0)))
+        });
+        let first = taken.as_ref().and_then(|(entry, taken)| {
+            let first = taken.blocks.first()?;
+            entry.blocks.get(*first)
+        });
+        let name = taken.as_ref().map_or_else(
+            || format!("path {number}"),
+            |(entry, taken)| path_name(profile, entry, taken),
+        );
+        Frame {
+            module: Some(of.module),
+            address: first.map_or(of.address, |block| block.address),
+            function: Some(name),
+            file: first.and_then(|block| block.file.clone()),
+            line: first.and_then(|block| block.line),
+            path: Some(number),
+            ..Frame::default()
+        }
     }
 
     /// The present counts.
@@ -327,6 +361,7 @@ impl Graph {
                 inside::End::Cut(_) => PathEnd::Loop,
             }),
             count,
+            contexts: Vec::new(),
         }
     }
 

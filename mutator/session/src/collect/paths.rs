@@ -1,10 +1,10 @@
 //! Assigns records to paths.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::places::Site;
-use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW};
+use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW, number_of_path};
 
 use super::heads::{Head, Heads};
 use crate::segment::{Document, FunctionDoc, Segment};
@@ -43,6 +43,8 @@ pub(super) struct Paths {
     functions: Vec<Option<u32>>,
     /// The ids of functions that replace functions with retired ids.
     heirs: BTreeMap<u32, u32>,
+    /// Functions whose paths are timed, by their indexes in the profile.
+    timed: BTreeSet<u32>,
     /// The node to use for a function and its caller. If a function has had two ids, its paths from
     /// one caller end in two nodes, and the first one counts.
     ends: HashMap<(u32, u32), u32>,
@@ -89,16 +91,31 @@ pub(super) struct New<'p> {
     pub(super) root: u32,
 }
 
+impl New<'_> {
+    /// Takes the number of the path inside the function off the stack. `None` if the stack does not
+    /// begin with one.
+    pub(super) fn take_path_inside(&mut self) -> Option<u64> {
+        let (first, others) = self.stack.split_first()?;
+        let number = number_of_path(first.0)?;
+        self.stack = others;
+        self.nodes = self.nodes.get(1..).unwrap_or_default();
+        Some(number)
+    }
+}
+
 impl Paths {
     /// No paths yet, in a session with this document.
     pub(super) fn of(document: &Document) -> Self {
         let mut functions = vec![None; document.functions.len()];
-        for (index, (id, _)) in document.rows().enumerate() {
+        let mut timed = BTreeSet::new();
+        for (index, (id, function)) in document.rows().enumerate() {
             functions[id] = u32::try_from(index).ok();
+            timed.extend(functions[id].filter(|_| function.has_timed_paths()));
         }
         Self {
             per_thread: document.per_thread,
             functions,
+            timed,
             heirs: heirs(document),
             ends: HashMap::new(),
             known: HashMap::new(),
@@ -170,7 +187,13 @@ impl Paths {
                     continue;
                 }
             }
-            let key = heads.of(record).and_then(|head| self.key(segment, head));
+            let head = heads.of(record);
+            let key = head.and_then(|head| self.key(segment, head));
+            let is_timed = |key: PathKey| self.timed.contains(&key.function);
+            if head.is_some_and(Head::is_without_calls) && key.is_some_and(is_timed) {
+                // The number of each path is known by now, so that it is in another record.
+                continue;
+            }
             match key.map(|key| (key, self.known.get(&key))) {
                 Some((_, Some(&path))) => self.attach(record, path),
                 Some((key, None)) => new.push((key, record)),

@@ -22,6 +22,8 @@ fn the_image_is_whole() {
         abi::image::SYMBOL_POINT_STUB,
         abi::image::SYMBOL_SPAN_STUB,
         abi::image::SYMBOL_SPAN_END_STUB,
+        abi::image::SYMBOL_TIMED_PATH_STUB,
+        abi::image::SYMBOL_TIMED_PATH_END_STUB,
         abi::image::SYMBOL_COUNT_STUB,
         abi::image::SYMBOL_PATH_STUB,
         abi::image::SYMBOL_PATHS,
@@ -64,6 +66,7 @@ fn a_loose_clock_takes_the_fences_away() {
         abi::image::SYMBOL_ENDER_STUB,
         abi::image::SYMBOL_ENDER_TAIL_STUB,
         abi::image::SYMBOL_SPAN_END_STUB,
+        abi::image::SYMBOL_TIMED_PATH_END_STUB,
     ];
     for stub in stubs {
         let start = image.address(Avma(0), stub).expect("exported");
@@ -238,6 +241,9 @@ fn probes_touch_no_vector_register_and_little_stack() {
         abi::image::SYMBOL_SPAN_STUB,
         abi::image::SYMBOL_VERIFIED_SPAN_STUB,
         abi::image::SYMBOL_SPAN_END_STUB,
+        abi::image::SYMBOL_TIMED_PATH_STUB,
+        abi::image::SYMBOL_VERIFIED_TIMED_PATH_STUB,
+        abi::image::SYMBOL_TIMED_PATH_END_STUB,
     ] {
         let address = |symbol| image.address(Avma(0), symbol).expect("exported").0;
         let start = address(stub);
@@ -261,6 +267,7 @@ fn probes_touch_no_vector_register_and_little_stack() {
             abi::image::SYMBOL_VERIFIED_ENTRY_STUB,
             abi::image::SYMBOL_VERIFIED_POINT_STUB,
             abi::image::SYMBOL_VERIFIED_SPAN_STUB,
+            abi::image::SYMBOL_VERIFIED_TIMED_PATH_STUB,
         ];
         let is_limited = !verifying.contains(&stub);
         assert!(

@@ -273,7 +273,8 @@ pub struct FunctionDoc {
     /// The inlined copy that is measured, if the row is a span of one ([`Role::Span`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<Box<CopyDoc>>,
-    /// The graph and the counters of a function whose edges are counted ([`Role::Edges`]).
+    /// The graph and the counters of a function whose edges are counted ([`Role::Edges`]), or whose
+    /// paths are timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Box<InsideDoc>>,
     /// The runtime's count of how often the function was added or removed.
@@ -344,6 +345,11 @@ impl RegionDoc {
 }
 
 impl FunctionDoc {
+    /// True if the row is of the paths inside a function, which are timed.
+    pub fn has_timed_paths(&self) -> bool {
+        self.role == Role::Span && self.inside.is_some()
+    }
+
     /// The function's row of the probe table while its probes are in.
     pub fn row(&self) -> [u8; size_of::<Probe>()] {
         let mut row = [0; size_of::<Probe>()];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
-use patcher::inside::SpanStep;
+use patcher::inside::{PathStep, SpanStep, TimedPaths};
 use patcher::plan::{Effect, FunctionPlan, PointPlan, ProbePoint, RefuseReason};
 use patcher::select::name_of_start;
 use patcher::{Bias, Svma};
@@ -12,7 +12,7 @@ use patcher::{Bias, Svma};
 use super::counted::Counted;
 use super::elsewhere::Elsewhere;
 use super::refusal::Refusal;
-use crate::segment::{CopyDoc, Forking, Role};
+use crate::segment::{CopyDoc, Forking, InsideDoc, Role};
 use ipath_symbols::images::OpenImage;
 
 /// A function that a pattern names.
@@ -174,10 +174,33 @@ pub(super) fn display_name(function: &Function, module: &str) -> String {
     }
 }
 
-/// A probe point inside a function, or a span.
+/// The paths of a function, if they are timed.
+#[derive(Clone, Default)]
+pub(super) struct TimedPathsOf {
+    /// The instruction and the action of each hook.
+    pub(super) hooks: Vec<(Svma, PathStep)>,
+    /// The graph, with counters from number 0 on.
+    pub(super) inside: InsideDoc,
+}
+
+impl TimedPathsOf {
+    /// The hooks, with this number.
+    fn hooks(&self, number: u32) -> Vec<ProbePoint> {
+        let hooks = self.hooks.iter().map(|&(at, step)| {
+            let timed = step.timed.map(|timed| TimedPaths { number, ..timed });
+            ProbePoint {
+                at,
+                effect: Effect::Path(PathStep { timed, ..step }),
+            }
+        });
+        hooks.collect()
+    }
+}
+
+/// A probe point inside a function, a span, or the timed paths of a function.
 #[derive(Clone)]
 pub struct Point {
-    /// The link-time address of the instruction, or of the start of the loop or copy.
+    /// The link-time address of the instruction, or of the start of the loop, copy or function.
     pub(super) at: Svma,
     /// The point's name in reports.
     pub(super) name: String,
@@ -191,6 +214,8 @@ pub struct Point {
     pub(super) span: Option<Vec<(Svma, SpanStep)>>,
     /// The inlined copy, if the span is one.
     pub(super) copy: Option<Box<CopyDoc>>,
+    /// The timed paths. `None` for an instruction or a span.
+    pub(super) paths: Option<Box<TimedPathsOf>>,
     /// The number of the schema by which a span will be measured.
     pub(super) schema: u8,
     /// True if metrics were requested for a span.
@@ -208,6 +233,7 @@ impl Point {
             no_room: None,
             span: None,
             copy: None,
+            paths: None,
             schema: SCHEMA_COUNT,
             asks_metrics: false,
         }
@@ -215,15 +241,32 @@ impl Point {
 
     /// The role of its row.
     pub(super) fn role(&self) -> Role {
-        if self.span.is_some() {
+        if self.is_timed() {
             Role::Span
         } else {
             Role::Point
         }
     }
 
+    /// True for a span, and for the paths of a function.
+    pub(super) fn is_timed(&self) -> bool {
+        self.span.is_some() || self.paths.is_some()
+    }
+
+    /// The kind of what is timed, for messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match (&self.copy, &self.paths) {
+            (Some(_), _) => "an inlined copy",
+            (None, Some(_)) => "a path",
+            (None, None) => "a loop",
+        }
+    }
+
     /// Its hooks, with this number.
     pub(super) fn hooks(&self, number: u32) -> Vec<ProbePoint> {
+        if let Some(paths) = &self.paths {
+            return paths.hooks(number);
+        }
         let Some(steps) = &self.span else {
             return vec![ProbePoint {
                 at: self.at,
@@ -237,8 +280,31 @@ impl Point {
         hooks.collect()
     }
 
+    /// Numbers the counters of its paths after those of the same function.
+    pub(super) fn number_counters_after(&mut self, others: Option<&InsideDoc>) {
+        let before = others.map_or(0, InsideDoc::counters);
+        if let Some(paths) = &mut self.paths {
+            paths.inside.first += before;
+            for (_, step) in &mut paths.hooks {
+                step.first += before;
+            }
+        }
+    }
+
     /// The number of its hooks.
     pub(super) fn hook_count(&self) -> usize {
-        self.span.as_ref().map_or(1, Vec::len)
+        match &self.paths {
+            Some(paths) => paths.hooks.len(),
+            None => self.span.as_ref().map_or(1, Vec::len),
+        }
+    }
+
+    /// For each hook, true if it ends a span or a path.
+    pub(super) fn ends(&self) -> Vec<bool> {
+        if let Some(paths) = &self.paths {
+            return paths.hooks.iter().map(|(_, step)| step.ends()).collect();
+        }
+        let steps = self.span.iter().flatten();
+        steps.map(|(_, step)| !step.begins).collect()
     }
 }

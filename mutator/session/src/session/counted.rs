@@ -113,13 +113,29 @@ impl Counted {
 
 /// The hooks, the regions and the document of [`Counted`].
 #[derive(Default)]
-struct Counters {
-    hooks: Vec<ProbePoint>,
+pub(super) struct Counters {
+    pub(super) hooks: Vec<ProbePoint>,
     regions: Vec<Arc<Region>>,
-    document: InsideDoc,
+    pub(super) document: InsideDoc,
 }
 
 impl Counters {
+    /// The counters of the paths alone.
+    ///
+    /// # Errors
+    /// The reason in words, if they cannot be counted.
+    pub(super) fn of_paths(
+        image: &OpenImage,
+        function: &Function,
+        inside: &Inside,
+    ) -> Result<Self, String> {
+        let wanted = Wanted {
+            paths: true,
+            ..Wanted::default()
+        };
+        Self::of(image, function, inside, wanted)
+    }
+
     /// Fails with the reason in words if what is wanted cannot be counted.
     fn of(
         image: &OpenImage,

@@ -25,8 +25,8 @@ use super::refusing::{module_id, refuse_candidate};
 use super::runtime_memory::read;
 use super::{Candidate, Changed, Point, Refusal, SessionError};
 use crate::segment::{
-    BankedDoc, Document, FunctionDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role, Segment,
-    SegmentError, SiteDoc, State,
+    BankedDoc, Document, FunctionDoc, InsideDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role,
+    Segment, SegmentError, SiteDoc, State,
 };
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Extent, Mapping};
@@ -244,26 +244,39 @@ fn take_counters(
     candidate: &mut Candidate,
     writes: &mut Vec<(Avma, Vec<u8>)>,
 ) -> Result<Result<(), Refusal>, SessionError> {
-    let Some(counted) = &mut candidate.counted else {
-        return Ok(Ok(()));
-    };
+    let Candidate {
+        counted,
+        points,
+        plan,
+        relaid,
+        ..
+    } = candidate;
     // The number before the first one is never read.
-    let row = candidate.relaid.as_ref().and_then(|relaid| relaid.edges);
+    let row = relaid.as_ref().and_then(|relaid| relaid.edges);
     let known = row.and_then(|id| locked.document.functions[id].inside.as_ref());
-    if let Some(first) = known.map(|inside| inside.first) {
+    if let (Some(counted), Some(known)) = (&mut *counted, known) {
         // The counts go on.
-        counted.inside.first = first;
-        candidate.plan.number_counters_from(first);
+        counted.inside.first = known.first;
+        plan.number_counters_from(known.first);
         return Ok(Ok(()));
     }
+    let timed = points.iter_mut().filter_map(|point| point.paths.as_mut());
+    let timed = timed.map(|paths| &mut paths.inside);
+    let counted = counted.iter_mut().map(|counted| &mut counted.inside);
+    let all: Vec<&mut InsideDoc> = counted.chain(timed).collect();
+    let ends = all.iter().map(|inside| inside.first + inside.counters());
+    let Some(count) = ends.max() else {
+        return Ok(Ok(()));
+    };
     let first = locked.document.edge_counters.max(CLAIM + 1);
-    let count = counted.inside.counters();
     if !locked.segment.add_counters(first, count)? {
         let why = format!("the session has no room for its {count} counters");
         return Ok(Err(Refusal::Inside(why)));
     }
-    counted.inside.first = first;
-    candidate.plan.number_counters_from(first);
+    for inside in all {
+        inside.first += first;
+    }
+    plan.number_counters_from(first);
     locked.document.edge_counters = first + count;
     let table = locked.symbol(SYMBOL_ALIVE)?;
     writes.extend(banks(&locked.segment, locked.document.segment.start, table));
@@ -325,8 +338,8 @@ fn enter_rows(
     });
     let ends = |point: &Point, plans: &[PointPlan]| {
         let is_timed = locked.document.needs_exits(point.schema);
-        let steps = point.span.iter().flatten().zip(plans);
-        let ends = steps.filter(|((_, step), _)| is_timed && !step.begins);
+        let hooks = point.ends().into_iter().zip(plans);
+        let ends = hooks.filter(|(ends, _)| is_timed && *ends);
         ends.map(|(_, plan)| tactic(plan)).collect()
     };
     let points = candidate.planned_points();
@@ -346,6 +359,10 @@ fn enter_rows(
         inlined: 0,
         role: point.role(),
         copy: point.copy.clone(),
+        inside: point
+            .paths
+            .as_ref()
+            .map(|paths| Box::new(paths.inside.clone())),
         children: None,
         lends: Vec::new(),
         ends: false,

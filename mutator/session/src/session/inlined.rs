@@ -274,7 +274,7 @@ impl File<'_> {
                 .or_insert_with(|| Pointed::none_in(origin, function.clone(), allowed));
             let mut others = pointed.points.iter();
             // At the same instruction, the order of their hooks would not be that of their nest.
-            let has_loops = others.any(|point| point.span.is_some() && point.copy.is_none());
+            let has_others = others.any(|point| point.is_timed() && point.copy.is_none());
             let of_points = pointed
                 .points
                 .iter()
@@ -283,10 +283,10 @@ impl File<'_> {
             let name = display_name(&function, &self.module.shown_name());
             let new = numbers.iter().map(|&number| &copies.all[number]).zip(spans);
             let new = new.filter(|(copy, _)| !known.contains(&(copy.entry as u64)));
-            let why = "loops of the function are timed by the same command";
+            let why = "loops or paths of the function are timed by the same command";
             let points = new.map(|(copy, span)| {
                 let span = span.and_then(|s| {
-                    if has_loops {
+                    if has_others {
                         Err(why.to_owned())
                     } else {
                         Ok(s)

@@ -32,10 +32,12 @@ enum Cell {
     Slots,
     Span,
     SpanEnd,
+    TimedPath,
+    TimedPathEnd,
 }
 
 /// Size in bytes of the stub addresses at a region's start.
-const CELLS: u64 = 8 * 14;
+const CELLS: u64 = 8 * 16;
 /// Alignment of trampolines in bytes.
 const ALIGN: u64 = 16;
 /// The smallest region in bytes. It leaves room for a few functions to be added later.
@@ -246,6 +248,7 @@ impl Places {
                 lend_cell: cell(Cell::Lend),
                 point_cell: Some(cell(Cell::Point)),
                 span_cells: Some([cell(Cell::Span), cell(Cell::SpanEnd)]),
+                timed_path_cells: Some([cell(Cell::TimedPath), cell(Cell::TimedPathEnd)]),
                 counts: Some(CountCells {
                     stub: cell(Cell::Count),
                     paths: cell(Cell::Path),
@@ -264,6 +267,7 @@ impl Places {
                 lend_cell: cell(Cell::Idle),
                 point_cell: None,
                 span_cells: None,
+                timed_path_cells: None,
                 counts: None,
                 id,
             }

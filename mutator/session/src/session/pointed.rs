@@ -118,7 +118,7 @@ impl Pointed {
             let outcomes: Vec<_> = outcomes.by_ref().take(point.hook_count()).collect();
             let outcome = outcomes.into_iter().find_map(|outcome| outcome);
             let mut unknown = None;
-            if point.span.is_none() {
+            if !point.is_timed() {
                 let standing = frame.and_then(standing);
                 point.standing = standing.unwrap_or_default();
                 unknown = standing.is_none().then_some(RefuseReason::UnknownFrame);
@@ -139,6 +139,7 @@ pub(super) fn plan_with(
     (points, counted): (&[Point], Option<&Counted>),
     allowed: Allowed,
 ) -> FunctionPlan {
+    let times_paths = points.iter().any(|point| point.paths.is_some());
     let numbered = points.iter().zip(0..);
     let points: Vec<ProbePoint> = numbered.flat_map(|(p, number)| p.hooks(number)).collect();
     let of = |regions: &[Arc<Region>]| {
@@ -153,7 +154,7 @@ pub(super) fn plan_with(
     };
     let has_point = |region: &Region| points.iter().any(|p| region.index_of(p.at).is_some());
     let mut regions = counted.map_or_else(Vec::new, |counted| counted.regions.clone());
-    regions.retain(|region| !has_point(region));
+    regions.retain(|region| !times_paths && !has_point(region));
     loop {
         let plan = of(&regions);
         let refused = plan.points.iter().filter(|p| p.outcome.is_err());

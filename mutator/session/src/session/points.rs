@@ -20,13 +20,16 @@ use super::refusal::Refusal;
 use super::refusing::{add_refused, id_of_module};
 use super::relaid::with_edges;
 use super::rows::row_of;
-use super::spans::spans;
+use super::spans::{paths, spans};
 use super::spots::{inside, places, unmatched, unreadable};
 use super::{Changed, Selected, Selection, Session, SessionError};
 use crate::segment::{CopyDoc, Document, FunctionDoc, RefusedDoc, Role};
 use ipath_symbols::values::Item;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};
+
+/// Why paths are not timed beside other spans. A path ends in the middle of a loop.
+pub(super) const OTHER_SPANS: &str = "its paths and other parts of it are not timed together";
 
 /// The profile's note on points if times are measured.
 const NOTE: &str = "points (FUNC+0xOFFSET) are only counted";
@@ -57,6 +60,7 @@ impl Selection {
         let mut found: BTreeMap<(usize, Svma), Pointed> = BTreeMap::new();
         let mut wanted: BTreeMap<(usize, Svma), Wanted> = BTreeMap::new();
         let mut timed: BTreeMap<(usize, Svma), BTreeSet<Svma>> = BTreeMap::new();
+        let mut with_timed_paths: BTreeSet<(usize, Svma)> = BTreeSet::new();
         let (of_copies, spots): (Vec<&Spot>, Vec<&Spot>) =
             spots.iter().partition(|spot| spot.is_of_copies());
         for spot in spots {
@@ -72,6 +76,10 @@ impl Selection {
                 let pointed = found.entry(key).or_insert_with(|| {
                     Pointed::none_in((index, image, bias), function, self.allowed)
                 });
+                if spot.part() == Some(Part::TimedPaths) {
+                    with_timed_paths.insert(key);
+                    continue;
+                }
                 if let Some(part) = spot.part().filter(|part| part.is_whole()) {
                     wanted.entry(key).or_default().add(part);
                     continue;
@@ -104,6 +112,22 @@ impl Selection {
                     let spans = spans(image, function, &inside, (&name, &headers));
                     pointed.points.extend(spans);
                 }
+            }
+        }
+        for key in with_timed_paths {
+            if let Some(pointed) = found.get_mut(&key) {
+                let Pointed {
+                    image, function, ..
+                } = &*pointed;
+                let name = display_name(function, &modules[key.0].shown_name());
+                let inside = inside(image, function, calls.entry(key.0).or_default());
+                let mut paths = paths(image, function, inside, &name);
+                if pointed.points.iter().any(Point::is_timed) {
+                    paths.refused = Some(Refusal::Inside(OTHER_SPANS.to_owned()));
+                }
+                let others = pointed.counted.as_ref();
+                paths.number_counters_after(others.map(|counted| &counted.inside));
+                pointed.points.push(paths);
             }
         }
         self.find_copies(modules, &of_copies, &mut found, &mut calls);
@@ -196,11 +220,7 @@ pub(super) fn join_points(
                 continue;
             };
             if point.asks_metrics && document.functions[id].schema != point.schema {
-                let what = if point.copy.is_some() {
-                    "an inlined copy"
-                } else {
-                    "a loop"
-                };
+                let what = point.kind();
                 let why = format!("the metrics of {what} do not change in a session");
                 changed.unchanged.push((point.name, Refusal::Inside(why)));
                 continue;
@@ -337,6 +357,7 @@ fn known_point(document: &Document, bias: Bias, point: &Point) -> Option<usize> 
     let is_it = |f: &FunctionDoc| {
         f.role == point.role()
             && copy(&f.copy) == copy(&point.copy)
+            && f.has_timed_paths() == point.paths.is_some()
             && document.place_of(f) == Some((bias, point.at))
     };
     document.functions.iter().position(is_it)
@@ -427,6 +448,7 @@ impl Session {
         };
         let points = places_of(&|part| !part.is_some_and(|p| p.is_whole() || p.is_timed()));
         let spans = places_of(&|part| part.is_some_and(Part::is_timed));
+        let timed_paths = places_of(&|part| part == Some(Part::TimedPaths));
         let functions = self.document.functions.iter().enumerate();
         let edges = places_of(&|part| part == Some(Part::Edges));
         let paths = places_of(&|part| part == Some(Part::Paths));
@@ -440,6 +462,7 @@ impl Session {
             match f.role {
                 Role::Point => is_in(&points),
                 Role::Span if f.copy.is_some() => is_named_copy(&self.document, &modules, spots, f),
+                Role::Span if f.has_timed_paths() => is_in(&timed_paths),
                 Role::Span => is_in(&spans),
                 Role::Edges if own.edges && is_in(&edges) => true,
                 Role::Edges => own.paths && is_in(&paths) || own.trips && is_in(&trips),

@@ -81,6 +81,9 @@ pub(super) fn decide_turns(
     decided
 }
 
+/// Why paths cannot be measured without a metric. Their ends are not seen then.
+const UNTIMED: &str = "its paths have no other metric than their counts; --paths counts them";
+
 /// Like [`decide_turns`], but may leave unused measurements after an error.
 fn decide_all(
     document: &mut Document,
@@ -96,15 +99,13 @@ fn decide_all(
     let items = document.schema_of(of_new).map(SchemaDoc::items);
     let item = items.unwrap_or_default().into_iter().next();
     let points = selection.points.iter_mut().flat_map(|p| &mut p.points);
-    for span in points.filter(|point| point.span.is_some()) {
+    for span in points.filter(|point| point.is_timed()) {
         span.schema = of_new;
         span.asks_metrics = selection.remeasure.is_some();
-        let what = if span.copy.is_some() {
-            "an inlined copy"
-        } else {
-            "a loop"
-        };
+        let what = span.kind();
         let why = item.map(|item| Refusal::Value(format!("{what} has no value {item}")));
+        let is_untimed = span.paths.is_some() && !document.needs_exits(of_new);
+        let why = why.or(is_untimed.then(|| Refusal::Inside(UNTIMED.to_owned())));
         span.refused = span.refused.take().or(why);
     }
     let mut turns = Vec::new();

@@ -6,6 +6,7 @@ use crate::column::Column;
 use crate::key::{self, Command};
 use crate::line::EditLine;
 use crate::tree::{Filter, SiteId, expression};
+use ipath_profile::FunctionPart;
 
 impl State {
     /// Handles a key. The question stays open until it is answered. Returns the action to perform,
@@ -212,8 +213,7 @@ impl State {
                 module.path.clone(),
                 module.base,
                 function.address,
-                function.point,
-                function.inlined_copy.as_ref().map(|copy| copy.entry),
+                function.part(),
             ))
         };
         let wanted = of(shown, index)?;
@@ -231,9 +231,10 @@ impl State {
             return Some(Err(why.to_owned()));
         }
         if function.is_span() {
-            let what = match function.of_loop {
-                Some(_) => "a loop",
-                None => "an inlined copy",
+            let what = match function.part() {
+                FunctionPart::Loop => "a loop",
+                FunctionPart::Paths => "paths",
+                _ => "an inlined copy",
             };
             let why = format!("the metrics of {what} do not change in a session");
             return Some(Err(why));

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use ipath_profile::folding::Fold;
 use ipath_profile::report::Titles;
-use ipath_profile::{Frame, Label, Module, Process, Profile, printable};
+use ipath_profile::{Frame, FramePart, FunctionPart, Label, Module, Process, Profile, printable};
 
 /// A function, thread or call site. The number is valid as long as the view.
 pub(crate) type SiteId = u32;
@@ -19,10 +19,8 @@ enum SiteKey {
     Function {
         module: u32,
         address: u64,
-        /// True for a probe point, which may be a function's first instruction.
-        is_point: bool,
-        /// The entry of an inlined copy, which may have the same start as others.
-        copy: Option<u64>,
+        /// The part of the function that begins there.
+        part: FunctionPart,
     },
     /// A thread, by its id.
     Thread(u32),
@@ -31,8 +29,8 @@ enum SiteKey {
     Caller {
         module: u32,
         address: u64,
-        /// The entry of the inlined copy that begins there.
-        copy: Option<u64>,
+        /// What begins there, if it is no call site.
+        part: FramePart,
     },
     /// The text for unknown callers.
     Unknown(&'static str),
@@ -161,8 +159,7 @@ impl Sites {
         let key = SiteKey::Function {
             module: number,
             address: function.address,
-            is_point: function.point,
-            copy: function.inlined_copy.as_ref().map(|copy| copy.entry),
+            part: function.part(),
         };
         self.id(key, || {
             let line = Line {
@@ -198,7 +195,7 @@ impl Sites {
         let key = SiteKey::Caller {
             module: number,
             address: frame.address,
-            copy: frame.copy,
+            part: frame.part(),
         };
         self.id(key, || {
             let source = |file: &Option<String>, line: Option<u32>| {

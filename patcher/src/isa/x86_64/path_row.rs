@@ -23,6 +23,8 @@ pub struct PathRow {
     pub add: u64,
     /// The sum of the path that begins.
     pub start: u64,
+    /// Where the frame is, if the path is timed.
+    pub standing: u64,
 }
 
 /// The key of an activation's slot.
@@ -39,7 +41,7 @@ pub struct PathKey {
 
 impl PathRow {
     /// The length of a row in bytes.
-    pub const LEN: usize = 40;
+    pub const LEN: usize = 48;
     /// The alignment of a row in bytes.
     pub const ALIGN: usize = 8;
     /// A path begins, with the sum `start`.
@@ -84,7 +86,8 @@ impl PathRow {
         bytes[..4].copy_from_slice(&flags);
         bytes[4..8].copy_from_slice(&self.key.key.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.key.first.to_le_bytes());
-        for (at, word) in [(16, self.paths), (24, self.add), (32, self.start)] {
+        let words = [self.paths, self.add, self.start, self.standing];
+        for (at, word) in (16..).step_by(8).zip(words) {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -133,6 +136,11 @@ const RBP: u8 = 5;
 const FOLLOW: usize = 336;
 /// The maximum length of the hook of a path and of its row, in bytes.
 pub const PATH_HOOK: usize = FOLLOW + HOOK_AT_POINT + 2 + PathRow::LEN + PathRow::ALIGN;
+/// The maximum length of a hook at which a timed path begins or ends, in bytes.
+pub const TIMED_PATH_HOOK: usize = HOOK_AT_POINT + TO_ROW.len() + 4;
+/// `nop dword ptr [rip + disp32]` without its displacement. It leads the stub from its return
+/// address to the row, and does nothing itself.
+const TO_ROW: [u8; 3] = [0x0f, 0x1f, 0x05];
 
 /// Where a hook of a path finds what it needs.
 #[derive(Clone, Copy)]
@@ -161,6 +169,26 @@ impl Code {
         } else {
             self.call_with_row(label, cells.stub)
         }
+    }
+
+    /// Appends the hook at the start or the end of a timed path, which calls the function at the
+    /// address in `cell` with `number` in eax. It finds the row, a label, by the instruction behind
+    /// the call. Fails if the cell is out of reach.
+    pub fn timed_path_hook(
+        &mut self,
+        row: usize,
+        number: u32,
+        cell: Avma,
+    ) -> Result<(), CodeError> {
+        self.put(&SKIP_RED_ZONE);
+        self.put(&[0x50]); // push rax
+        self.put(&[0xb8]); // mov eax, number
+        self.put(&number.to_le_bytes());
+        self.rip_relative(&[0xff, 0x15, 0, 0, 0, 0], 2, cell)?; // call [rip + cell]
+        self.branch(&TO_ROW, Goal::Label(row));
+        self.put(&[0x58]); // pop rax
+        self.put(&BACK_OVER_RED_ZONE);
+        Ok(())
     }
 
     /// Calls the function at the address in `cell`, with the address of `row`, a label, in rax. The

@@ -12,6 +12,7 @@ mod count;
 mod parts;
 mod path;
 mod point;
+mod timed_path;
 mod trial;
 
 use core::arch::naked_asm;
@@ -19,6 +20,7 @@ use core::mem::{offset_of, size_of};
 
 use abi::arch::stack::RED_ZONE;
 use abi::image::{ALIVE, Parameters};
+use abi::path::Row;
 use abi::point::{BY_FP, FP_SHIFT, SLOT_SHIFT};
 use abi::probe::{Kind, LENDING, LENDS, Probe, SPAN};
 use abi::schema::way;
@@ -53,6 +55,7 @@ use crate::probe::point::ipath_verify_point;
 use crate::probe::span::{
     ipath_fast_span_end, ipath_remember_span, ipath_slow_span, ipath_slow_span_end,
 };
+use crate::probe::timed_path::{TO_ROW, ipath_remember_path, ipath_slow_path, ipath_verify_path};
 use crate::probe::verify::ipath_verify_walk;
 use crate::sources::{Cpu, Sources, cpu, page};
 use crate::thread::registry::{self, REGISTRY};
@@ -398,20 +401,21 @@ exit_stub!(
     }
 );
 
-/// Defines a stub for the starts of spans.
+/// Defines a stub for the starts of spans or of timed paths. `$location` loads the location of the
+/// frame.
 macro_rules! span_stub {
     (
-        $(#[$doc:meta])* $name:ident, $before:expr,
+        $(#[$doc:meta])* $name:ident, $location:ident, $before:expr, ($fast:path, $slow:path),
         { $($operand:ident = $kind:ident $value:expr,)* }
     ) => {
         entry_stub!(
             $(#[$doc])*
             $name,
             $before,
-            quick::span::begin!(),
+            quick::span::begin!($location),
             Kind::Call as u8 | SPAN,
-            ipath_remember_span,
-            ipath_slow_span,
+            $fast,
+            $slow,
     {
         red_zone = const RED_ZONE,
         by_rbp = const BY_FP,
@@ -428,14 +432,41 @@ macro_rules! span_stub {
 span_stub!(
     /// Called by the hook of the start of a span.
     ipath_span_stub,
+    by_number,
     "",
+    (ipath_remember_span, ipath_slow_span),
     {}
 );
 span_stub!(
     /// [`ipath_span_stub`] with verification: repeats every cached walk.
     ipath_verified_span_stub,
+    by_number,
     parts::verify!(),
+    (ipath_remember_span, ipath_slow_span),
     { verify = sym ipath_verify_point, }
+);
+span_stub!(
+    /// Called by the hook of the start of a timed path.
+    ipath_timed_path_stub,
+    by_hook,
+    "",
+    (ipath_remember_path, ipath_slow_path),
+    {
+        to_row = const TO_ROW,
+        standing = const offset_of!(Row, standing),
+    }
+);
+span_stub!(
+    /// [`ipath_timed_path_stub`] with verification: repeats every cached walk.
+    ipath_verified_timed_path_stub,
+    by_hook,
+    parts::verify!(),
+    (ipath_remember_path, ipath_slow_path),
+    {
+        verify = sym ipath_verify_path,
+        to_row = const TO_ROW,
+        standing = const offset_of!(Row, standing),
+    }
 );
 exit_stub!(
     /// Called by the hook of the end of a span.

@@ -13,7 +13,7 @@ macro_rules! point {
             ",
             $crate::arch::x86_64::quick::thread::find_thread!(),
             $crate::arch::x86_64::quick::thread::mark!(),
-            $crate::arch::x86_64::quick::point::frame!(),
+            $crate::arch::x86_64::quick::point::frame!(by_number),
             $crate::arch::x86_64::quick::run::find_run!(),
             "
     // All words match. rax is the run.
@@ -33,14 +33,16 @@ macro_rules! point {
 
 /// Loads the slot of the function's frame into rdx, and the id with the epoch into r8. They are the
 /// key of the cached walk. Stores the frame pointer of the function's caller for it. Jumps to `7`
-/// if the slot is not on the thread's stack.
+/// if the slot is not on the thread's stack. `$location` loads the location of the frame.
 macro_rules! frame {
-    () => {
-        "
+    ($location:ident) => {
+        concat!(
+            "
     cmp rdx, [rcx + {low}]             // below the low end of the last known stack?
     jb 7f                              // yes: another stack
-    lea rdi, [rip + {details}]         // the table of frame locations, 8 bytes per point
-    mov r8, [rdi + 8*rsi]              // the location of the frame
+            ",
+            $crate::arch::x86_64::quick::point::$location!("r8", "rdi"),
+            "
     lea rdx, [rsp + {slot} + {red_zone}] // the stack pointer at the point
     test r8b, {by_rbp}                 // is the slot relative to the frame pointer?
     cmovnz rdx, rbp                    // yes: use rbp instead
@@ -67,8 +69,54 @@ macro_rules! frame {
 8:  mov [rcx + {entry_rbp}], r9        // a cached walk may compare it as one of its words
     mov r8, [rip + {epoch}]            // the epoch, so that walks of earlier epochs do not match
     or r8, rsi                         // add the point id; the slot is the other half of the key
-        "
+            "
+        )
     };
 }
 
-pub(crate) use {frame, point};
+/// Loads the location of the frame at the point or span esi into the register `$to`. Changes the
+/// register `$other`.
+macro_rules! by_number {
+    ($to:literal, $other:literal) => {
+        concat!(
+            "
+    lea ",
+            $other,
+            ", [rip + {details}] // the table of frame locations, 8 bytes per point
+    mov ",
+            $to,
+            ", [",
+            $other,
+            " + 8*rsi] // the location of the frame
+            "
+        )
+    };
+}
+
+/// Loads the location of the frame at the hook of a timed path into the register `$to`. Changes the
+/// register `$other`. An instruction behind the hook's call has the distance to the hook's row.
+macro_rules! by_hook {
+    ($to:literal, $other:literal) => {
+        concat!(
+            "
+    mov ",
+            $other,
+            ", [rsp + {way_back}] // the return address of the hook's call
+    movsxd ",
+            $to,
+            ", dword ptr [",
+            $other,
+            " + {to_row}] // the distance from the end of this operand to the row
+    mov ",
+            $to,
+            ", [",
+            $other,
+            " + ",
+            $to,
+            " + {to_row} + 4 + {standing}] // the location of the frame
+            "
+        )
+    };
+}
+
+pub(crate) use {by_hook, by_number, frame, point};

@@ -1,9 +1,11 @@
 //! The start of a span with a cached walk, and its end. A span begins and ends inside its function,
-//! so the slot is that of the function's frame. The row of the span has its location.
+//! so the slot is that of the function's frame. The row of the span has its location. At a timed
+//! path, the row of the hook has it.
 
-/// The start of a span. Measurements beyond a count or a time follow, as for an entry.
+/// The start of a span. Measurements beyond a count or a time follow, as for an entry. `$location`
+/// loads the location of the frame.
 macro_rules! begin {
-    () => {
+    ($location:ident) => {
         concat!(
             $crate::arch::x86_64::quick::thread::alive!(),
             "
@@ -17,7 +19,7 @@ macro_rules! begin {
             ",
             $crate::arch::x86_64::quick::thread::find_thread!(),
             $crate::arch::x86_64::quick::thread::mark!(),
-            $crate::arch::x86_64::quick::point::frame!(),
+            $crate::arch::x86_64::quick::point::frame!($location),
             $crate::arch::x86_64::quick::run::find_run!(),
             "
     // All words match. rax is the run.
@@ -41,7 +43,7 @@ macro_rules! begin {
 29: mov r8, [rcx + {top}]              // the innermost activation so far
     mov rax, [rax + {run_stack}]       // the stack of this span
             ",
-            $crate::arch::x86_64::quick::span::slot!("r9", "rdi", "dil"),
+            $crate::arch::x86_64::quick::span::slot!($location, "r9", "rdi", "dil"),
             "
     cmp [r8 + {stack}], rax            // is the innermost activation on the same stack?
     jne 34f                            // no: check for coroutines
@@ -98,7 +100,7 @@ macro_rules! end {
             $crate::arch::x86_64::quick::thread::alive_or_child!(),
             $crate::arch::x86_64::quick::thread::find_thread!(),
             $crate::arch::x86_64::quick::thread::mark!(),
-            $crate::arch::x86_64::quick::span::slot!("rdx", "rax", "al"),
+            $crate::arch::x86_64::quick::span::slot!(by_number, "rdx", "rax", "al"),
             $crate::arch::x86_64::quick::exit::own!(),
             $crate::arch::x86_64::quick::exit::current!(),
             $crate::arch::x86_64::quick::exit::end!("// a span has no result"),
@@ -108,19 +110,12 @@ macro_rules! end {
 }
 
 /// Loads the slot of the span esi into the register `$slot`. Changes the register `$at`, whose low
-/// byte is `$low`, and the flags.
+/// byte is `$low`, and the flags. `$location` loads the location of the frame.
 macro_rules! slot {
-    ($slot:literal, $at:literal, $low:literal) => {
+    ($location:ident, $slot:literal, $at:literal, $low:literal) => {
         concat!(
+            $crate::arch::x86_64::quick::point::$location!($at, $slot),
             "
-    lea ",
-            $at,
-            ", [rip + {details}]   // the table of frame locations, 8 bytes per span
-    mov ",
-            $at,
-            ", [",
-            $at,
-            " + 8*rsi] // the location of the frame
     lea ",
             $slot,
             ", [rsp + {slot} + {red_zone}] // the stack pointer at the hook

@@ -1,0 +1,91 @@
+//! The times of loops and paths inside functions.
+
+use std::collections::HashMap;
+
+use super::counts::{WALL, closed};
+use super::{Function, FunctionPart, Inside, Loop, PathContext, Profile};
+
+impl Profile {
+    /// Gives the loops and the paths inside functions their times.
+    pub fn time_inside(&mut self) {
+        self.time_loops();
+        self.time_paths();
+    }
+
+    /// Gives each path inside a function whose paths are timed the call paths that led to it, with
+    /// their times.
+    fn time_paths(&mut self) {
+        let functions = self.functions.iter();
+        let are_timed: Vec<bool> = functions
+            .map(|function| function.part() == FunctionPart::Paths)
+            .collect();
+        if !are_timed.contains(&true) {
+            return;
+        }
+        let mut contexts: HashMap<(usize, u64), Vec<PathContext>> = HashMap::new();
+        for (index, path) in self.paths.iter().enumerate() {
+            let first = path.stack.first().map(|&frame| &self.frames[frame]);
+            let number = first.and_then(|frame| frame.path);
+            let Some(number) = number.filter(|_| are_timed[path.function]) else {
+                continue;
+            };
+            let count = path.metrics.count;
+            let ended = closed(count, path.unwound, path.open).unwrap_or(count);
+            let wall = path.metrics.timers.get(WALL);
+            contexts
+                .entry((path.function, number))
+                .or_default()
+                .push(PathContext {
+                    path: index,
+                    count: ended,
+                    wall: wall.filter(|_| ended > 0).cloned().map(Box::new),
+                });
+        }
+        for graph in self.inside.iter_mut().filter(|of| are_timed[of.function]) {
+            for path in &mut graph.paths {
+                let known = contexts.remove(&(graph.function, path.number));
+                path.contexts = known.unwrap_or_default();
+            }
+        }
+    }
+
+    /// Gives each loop inside a function the times of the row that times it by itself. Loops
+    /// without such a row get none.
+    fn time_loops(&mut self) {
+        let mut graphs = std::mem::take(&mut self.inside);
+        for graph in &mut graphs {
+            let wall = |own: &Loop| {
+                let row = self.row_of_loop(graph, own)?;
+                let wall = row.totals.counts.timers.get(WALL)?;
+                (closed_of(row) > 0).then(|| Box::new(wall.clone()))
+            };
+            let all: Vec<_> = graph.loops.iter().map(wall).collect();
+            for (own, wall) in graph.loops.iter_mut().zip(all) {
+                own.wall = wall;
+            }
+        }
+        self.inside = graphs;
+    }
+
+    /// The number of timed entries of a loop inside a function. `None` if it is not timed.
+    pub(crate) fn timed_entries(&self, graph: &Inside, own: &Loop) -> Option<u64> {
+        self.row_of_loop(graph, own).map(closed_of)
+    }
+
+    /// The row that times a loop inside a function by itself. `None` if there is none.
+    fn row_of_loop(&self, graph: &Inside, own: &Loop) -> Option<&Function> {
+        let module = self.functions.get(graph.function)?.module;
+        let header = graph.blocks.get(own.header)?;
+        let is_it = |row: &&Function| {
+            let is_in = row.address.wrapping_sub(header.address) < header.size;
+            row.of_loop.is_some() && row.module == module && is_in
+        };
+        self.functions.iter().find(is_it)
+    }
+}
+
+/// The number of entries of a timed loop that have ended.
+fn closed_of(row: &Function) -> u64 {
+    let totals = &row.totals;
+    closed(totals.counts.count, totals.unwound, totals.open).unwrap_or(0)
+}
