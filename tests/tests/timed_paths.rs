@@ -319,6 +319,10 @@ fn timed_paths_are_added_up() {
         let found = all[caller].iter().map(|(number, sums)| (*number, sums.0));
         assert!(found.eq(doubled), "{caller:?}: {all:?}");
     }
+    let report = Run::ipath(["report"]).arg(&sum).run().expect(0).stdout;
+    for part in ["wall total  wall mean", "path 0: entry ", "its paths"] {
+        assert!(report.contains(part), "{report}");
+    }
     let inside = "work(int, long):paths";
     let [first, all] = [&one, &sum].map(|file| counts(&entries(file)[inside], true));
     assert!(

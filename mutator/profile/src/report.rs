@@ -15,7 +15,7 @@ mod order;
 pub mod places;
 mod process_rows;
 mod processes;
-mod routes;
+pub mod routes;
 mod rows;
 mod summary;
 mod table;

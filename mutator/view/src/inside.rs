@@ -251,6 +251,11 @@ impl Counts<'_> {
         self.inside.path_totals.is_some()
     }
 
+    /// True if the times of paths were measured.
+    pub(super) fn are_paths_timed(&self) -> bool {
+        self.inside.paths.iter().any(|path| path.wall().is_some())
+    }
+
     /// The paths that were taken, the hottest first.
     pub(super) fn paths(&self) -> Vec<&TakenPath> {
         hottest_paths(self.inside)

@@ -77,6 +77,9 @@ pub(super) struct Tree {
     filters: Vec<Filter>,
     /// For each path, true if it passes the filters.
     kept: Vec<bool>,
+    /// For each path, true if it is not shown without calls: those inside a function whose number
+    /// is not known yet.
+    passing: Vec<bool>,
     /// The counts of each node.
     counted: Vec<Counted>,
     /// The totals of each node: one for each metric, the metrics of a node beside each other.
@@ -155,6 +158,7 @@ impl Tree {
         }
         // Splits do not change leaves.
         self.callers.forget_paths();
+        self.passing.clear();
         self.forget_shape();
         self.add_paths(profile, 0);
         let leaves = self.callers.leaves.iter();
@@ -178,6 +182,7 @@ impl Tree {
             } else if let Some(index) = entry.process {
                 path.push(self.sites.process(profile, &titles, index));
             }
+            self.passing.push(profile.is_passing(entry));
             let is_alone = |site| self.sites.get(site).is_alone;
             let leaf = self.callers.trie.insert(&path, is_alone);
             self.callers.push(leaf);
@@ -345,11 +350,12 @@ impl Tree {
         self.totals.reserve_exact(nodes * metrics);
         self.totals.resize(nodes * metrics, Total::default());
         for (path, &leaf) in shaped.leaves.iter().enumerate() {
-            if !self.kept[path] {
+            let counted = self.paths.counted(path);
+            if !self.kept[path] || self.passing[path] && counted.calls == 0 {
                 continue;
             }
             let leaf = leaf as usize;
-            self.counted[leaf].add(&self.paths.counted(path));
+            self.counted[leaf].add(&counted);
             for metric in 0..metrics {
                 self.totals[leaf * metrics + metric].add(&self.paths.total(path, metric));
             }

@@ -3,13 +3,20 @@
 use std::collections::HashMap;
 
 use super::counts::{WALL, closed};
-use super::{Function, FunctionPart, Inside, Loop, PathContext, Profile};
+use super::{Function, FunctionPart, Inside, Loop, PathContext, PathEntry, Profile};
 
 impl Profile {
     /// Gives the loops and the paths inside functions their times.
     pub fn time_inside(&mut self) {
         self.time_loops();
         self.time_paths();
+    }
+
+    /// True for a call path of timed paths inside a function whose numbers are not known: they are
+    /// under way, or were left. Their calls move to other call paths when they end.
+    pub fn is_passing(&self, path: &PathEntry) -> bool {
+        let first = path.stack.first().map(|&frame| &self.frames[frame]);
+        self.functions[path.function].timed_paths && first.is_none_or(|frame| frame.path.is_none())
     }
 
     /// Gives each path inside a function whose paths are timed the call paths that led to it, with

@@ -28,6 +28,19 @@ pub struct TakenPath {
     pub contexts: Vec<PathContext>,
 }
 
+impl TakenPath {
+    /// The sum of its times on all call paths, and their mean, in nanoseconds. `None` if none was
+    /// measured.
+    pub fn wall(&self) -> Option<(i128, f64)> {
+        let timed = self.contexts.iter();
+        let timed = timed.filter_map(|context| Some((context.wall.as_ref()?.sum, context.count)));
+        let (sum, count) = timed.fold((0_i128, 0_u64), |(sum, count), (wall, n)| {
+            (sum.saturating_add(wall), count.saturating_add(n))
+        });
+        (count > 0).then(|| (sum, sum as f64 / count as f64))
+    }
+}
+
 /// A call path on which a path inside the function was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathContext {

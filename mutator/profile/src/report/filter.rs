@@ -38,7 +38,10 @@ impl Selection {
         Self {
             functions: (0..profile.functions.len()).collect(),
             paths: (0..profile.paths.len())
-                .filter(|&path| !is_passed(profile, path))
+                .filter(|&path| {
+                    let path = &profile.paths[path];
+                    path.metrics.count > 0 || !profile.is_passing(path)
+                })
                 .collect(),
         }
     }
@@ -264,11 +267,4 @@ fn is_process(process: &Process, asked: &str) -> bool {
 /// True if the pattern matches `name` in `module`, or its text is exactly `name`.
 fn is_called(pattern: &Pattern, name: &str, module: &str) -> bool {
     pattern.text() == name || pattern.module_matches(module) && pattern.names(name)
-}
-
-/// True for the paths inside a function that were under way at an earlier look: their numbers are
-/// known by now, so that they count for other call paths.
-fn is_passed(profile: &Profile, path: usize) -> bool {
-    let path = &profile.paths[path];
-    path.metrics.count == 0 && profile.functions[path.function].timed_paths
 }

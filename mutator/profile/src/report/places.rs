@@ -75,10 +75,14 @@ pub fn path_name(profile: &Profile, inside: &Inside, path: &TakenPath) -> String
     format!("path {}: {}", path.number, shortened(&words, ROOM))
 }
 
-/// The paths that were taken, the hottest first.
+/// The paths that were taken, the hottest first: by their times if these were measured, then by
+/// their counts.
 pub fn hottest_paths(inside: &Inside) -> Vec<&TakenPath> {
     let mut hottest: Vec<&TakenPath> = inside.paths.iter().collect();
-    hottest.sort_by_key(|path| (Reverse(path.count), path.number));
+    hottest.sort_by_cached_key(|path| {
+        let wall = path.wall().map_or(0, |(sum, _)| sum);
+        (Reverse(wall), Reverse(path.count), path.number)
+    });
     hottest
 }
 

@@ -58,7 +58,14 @@ pub(super) fn draw(state: &State, panel: Panel, frame: &mut Frame<'_>, area: Rec
             let numbers = paths::numbers(counts.inside, address);
             let range = top..top.saturating_add(height);
             let rows = paths::rows(profile, &counts, (range, along), width);
-            ([name, numbers, paths::titles(width)], rows)
+            (
+                [
+                    name,
+                    numbers,
+                    paths::titles(width, counts.are_paths_timed()),
+                ],
+                rows,
+            )
         }
     };
     // On the smallest screens, the counts are more important than the head.

@@ -11,6 +11,7 @@ use crate::draw::style::{BOLD, DIM, WARN, heat};
 use crate::inside::Counts;
 use ipath_profile::report::human;
 use ipath_profile::report::places::{Places, paths_taken, shortened};
+use ipath_profile::report::routes::times_of;
 use ipath_profile::{Inside, Profile};
 
 /// The terminal columns of a share in percent, with the gap before it.
@@ -30,16 +31,28 @@ pub(super) fn numbers(inside: &Inside, address: u64) -> Line<'static> {
     Line::from(spans)
 }
 
-pub(super) fn titles(width: usize) -> Line<'static> {
-    let bar = match bar_width(width) {
+pub(super) fn titles(width: usize, is_timed: bool) -> Line<'static> {
+    let times = match is_timed {
+        true => format!("{:>NUMBER$}{:>NUMBER$}", "WALL", "MEAN"),
+        false => String::new(),
+    };
+    let bar = match bar_beside(width, is_timed) {
         0 => String::new(),
         bar => format!("  {:bar$}", ""),
     };
     let text = format!(
-        "{:>NUMBER$}{:>NUMBER$}{:>SHARE$}{bar}  PATH",
+        "{:>NUMBER$}{:>NUMBER$}{:>SHARE$}{times}{bar}  PATH",
         "COUNT", "COUNT/S", "SHARE"
     );
     Line::styled(text, BOLD)
+}
+
+/// The length of the bars in terminal columns. On narrow screens, times take their place.
+fn bar_beside(width: usize, is_timed: bool) -> usize {
+    if is_timed && width < 100 {
+        return 0;
+    }
+    bar_width(width)
 }
 
 /// The lines of the list in a range. The first `along` places of long paths are left out.
@@ -50,8 +63,10 @@ pub(super) fn rows(
     width: usize,
 ) -> Vec<Line<'static>> {
     let paths = counts.paths();
-    let bar = bar_width(width);
-    let taken = 2 * NUMBER + SHARE + if bar > 0 { bar + 2 } else { 0 } + 2;
+    let bar = bar_beside(width, counts.are_paths_timed());
+    let is_timed = counts.are_paths_timed();
+    let times = if is_timed { 2 * NUMBER } else { 0 };
+    let taken = 2 * NUMBER + SHARE + times + if bar > 0 { bar + 2 } else { 0 } + 2;
     // Of all paths, so that a path has the same name on each page.
     let names = Places::of(profile, counts.inside).distinct(&paths);
     let sum = counts.path_sum();
@@ -64,6 +79,10 @@ pub(super) fn rows(
         };
         let mut spans = numbers_of(path.count, counts.path_rate(path), share).to_vec();
         spans.push(Span::raw(format!("{:>SHARE$}", human::percent(share))));
+        if is_timed {
+            let [sum, mean] = times_of(path);
+            spans.push(Span::raw(format!("{sum:>NUMBER$}{mean:>NUMBER$}")));
+        }
         if bar > 0 {
             let text = format!("  {}", columns::bar(share, bar));
             spans.push(Span::styled(text, heat(share)));
