@@ -331,7 +331,7 @@ fn timed_paths_are_added_up() {
     );
 }
 
-/// A path ends in the middle of a loop, so that the two cannot be timed together.
+/// A path ends in the middle of a loop, so that the two cannot be timed together in one command.
 #[test]
 fn timed_paths_are_refused_beside_loops() {
     let program = program_with("timed_loops.cc", &["-O2", "-g", "-pthread"]);
@@ -359,6 +359,24 @@ fn timed_paths_are_refused_beside_loops() {
     let counted = Run::ipath(["run", "--no-tui", "-m", "count", "-f", "nested:paths", "--"]);
     let error = counted.arg(&program).arg("1").run().expect_error();
     assert!(error.contains("--paths counts them"), "{error}");
+}
+
+/// Nor in two commands.
+#[test]
+fn timed_paths_are_refused_beside_loops_of_another_command() {
+    let program = program_with("busy.c", &["-O1", "-g", "-pthread"]);
+    let target = Target::start(&program, ["1", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let keep = ["--keep", "--no-tui", "--duration", "50ms"];
+    for (one, other) in [("loops", "paths"), ("paths", "loops")] {
+        let [one, other] = [one, other].map(|part| format!("busy*!thread:{part}"));
+        let attach = Run::ipath(["attach", &pid, "-f", &one]).args(keep);
+        attach.run().expect(0);
+        let add = Run::ipath(["add", &pid, "-f", &other]).run();
+        let said = add.expect_error();
+        assert!(said.contains("are not timed together"), "{said}");
+        Run::ipath(["detach", &pid]).run().expect(0);
+    }
 }
 
 /// The functions of a thread that never ends a path are left at once.

@@ -210,7 +210,11 @@ pub(super) fn join_points(
     let mut known = Vec::new();
     for mut pointed in points {
         let module = &modules[pointed.module];
-        for point in std::mem::take(&mut pointed.points) {
+        let place = (pointed.bias, pointed.function.range.start);
+        for mut point in std::mem::take(&mut pointed.points) {
+            if point.is_timed() && times_others(document, place, &point) {
+                point.refused = Some(Refusal::Inside(OTHER_SPANS.to_owned()));
+            }
             let known_id = known_point(document, pointed.bias, &point);
             let Some(id) = known_id else {
                 match point.refused.clone() {
@@ -349,6 +353,17 @@ fn refuse_point(
             role: point.role(),
         },
     );
+}
+
+/// True if paths of the function at this place are timed and the point is another span, or the
+/// reverse.
+fn times_others(document: &Document, place: FunctionPlace, point: &Point) -> bool {
+    let is_here = |carrier: usize| document.place_of(&document.functions[carrier]) == Some(place);
+    let mut rows = document.functions.iter();
+    rows.any(|f| {
+        let is_other = f.has_timed_paths() != point.paths.is_some();
+        f.role == Role::Span && f.is_in() && is_other && f.carried_by.is_some_and(is_here)
+    })
 }
 
 /// The id of the session's row for this point or span. `None` if there is none.
