@@ -32,9 +32,10 @@ pub(super) fn numbers(inside: &Inside, address: u64) -> Line<'static> {
 }
 
 pub(super) fn titles(width: usize, is_timed: bool) -> Line<'static> {
-    let times = match is_timed {
-        true => format!("{:>NUMBER$}{:>NUMBER$}", "WALL", "MEAN"),
-        false => String::new(),
+    let times = if is_timed {
+        format!("{:>NUMBER$}{:>NUMBER$}", "WALL", "MEAN")
+    } else {
+        String::new()
     };
     let bar = match bar_beside(width, is_timed) {
         0 => String::new(),
