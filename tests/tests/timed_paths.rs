@@ -49,6 +49,26 @@ fn counts(inside: &Value, are_timed: bool) -> BTreeMap<u64, u64> {
     counts
 }
 
+/// Checks that the calls of each function are those on its call paths, and that a path whose number
+/// is known has ended. At most so many may have been at their ends when the hooks went out.
+fn check_totals(profile: &Value, at_ends: u64) {
+    let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
+    for path in list(profile, "paths") {
+        let count = number(&path["metrics"]["count"]);
+        *sums.entry(number(&path["function"]) as usize).or_default() += count;
+        let first = list(path, "stack").first().map(number);
+        let first = first.map(|at| &list(profile, "frames")[at as usize]);
+        if first.is_some_and(|frame| frame["path"].is_u64()) {
+            let of = |key: &str| path[key].as_u64().unwrap_or(0);
+            assert!(of("open") <= at_ends && of("unwound") == 0, "{path}");
+        }
+    }
+    for (index, function) in list(profile, "functions").iter().enumerate() {
+        let of = number(&function["totals"]["count"]);
+        assert_eq!(of, sums.get(&index).copied().unwrap_or(0), "{function}");
+    }
+}
+
 /// The names of the frames of a call path of the profile, from the innermost on.
 fn frames<'p>(profile: &'p Value, path: &Value) -> Vec<&'p str> {
     let all = list(profile, "frames");
@@ -156,6 +176,7 @@ fn timed_paths_have_other_metrics_and_neighbours() {
     let program = program_with("timed_paths.cc", &["-O1", "-g"]);
     compare(&program, 50, &["-m", "wall,cpu"]);
     compare(&program, 50, &["--per-thread"]);
+    compare(&program, 50, &["-f", "work"]);
     compare(&program, 50, &["-f", "spend,from_left,from_right"]);
     compare(&program, 50, &["--edges", "spend"]);
 }
@@ -174,7 +195,8 @@ fn timed_paths_are_counted_as_others_are() {
         let run = run.arg("--").arg(program).args(arguments).limit(LIMIT);
         run.run().expect(0);
         let alone = entries(&file);
-        let (_, _, timed) = timed(program, arguments, functions, more);
+        let (_, profile, timed) = timed(program, arguments, functions, more);
+        check_totals(&profile, 0);
         let keys = |of: &BTreeMap<String, Value>| of.keys().cloned().collect::<Vec<_>>();
         let expected: Vec<String> = keys(&alone).iter().map(|n| format!("{n}:paths")).collect();
         assert_eq!(keys(&timed), expected, "{arguments:?}");
@@ -258,6 +280,42 @@ fn timed_paths_of_signal_handlers_do_not_mix() {
     assert!(not_timed <= missed, "{not_timed} paths, {missed} missed");
 }
 
+/// With a condition on the time, only paths that meet it are counted by call path.
+#[test]
+fn timed_paths_are_counted_on_a_condition() {
+    let program = program_with("timed_paths.cc", &["-O1", "-g"]);
+    let more = ["--when", "wall > 15us"];
+    let (_, profile, _) = timed(&program, &["50"], &["work"], &more);
+    check_totals(&profile, 0);
+    let found = by_caller(&profile);
+    let slow: Vec<(u64, u64)> = found[&("from_left", true)].values().copied().collect();
+    assert!(
+        matches!(slow[..], [(50.., ns)] if ns >= 50 * 20_000),
+        "{slow:?}"
+    );
+}
+
+/// A function whose edges are counted and whose paths are timed has two graphs. Exports of lines
+/// have the counts of one.
+#[test]
+fn timed_paths_do_not_double_counts_of_lines() {
+    let program = program_with("timed_paths.cc", &["-O1", "-g"]);
+    let scratch = Scratch::new("timed-paths-lines");
+    let lines = |more: &[&str]| {
+        let file = scratch.file("p.json");
+        let run = Run::ipath(["run", "--no-tui", "--edges", "work"]).args(more);
+        let run = run.arg("-o").arg(&file).arg("--").arg(&program).arg("20");
+        run.run().expect(0);
+        let export = Run::ipath(["export", "--to", "lcov", "-o", "-"]).arg(&file);
+        let text = export.run().expect(0).stdout;
+        let lines = text.lines().filter(|line| line.starts_with("DA:"));
+        lines.map(str::to_owned).collect::<Vec<String>>()
+    };
+    let alone = lines(&[]);
+    assert!(alone.len() > 10, "{alone:?}");
+    assert_eq!(lines(&["-f", "work:paths"]), alone);
+}
+
 /// Timed paths come into a program that runs, and leave it. Afterwards the code is as it was.
 #[test]
 fn timed_paths_come_and_go() {
@@ -287,6 +345,7 @@ fn timed_paths_come_and_go() {
         .expect(0);
     before.assert_unchanged(target.pid());
     assert!(target.poll().is_none());
+    check_totals(&json(&file), 8);
     let profile = Profile::read(&file);
     assert!(profile.calls("thread:paths") > 100, "{profile:?}");
     let text = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;

@@ -451,7 +451,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// What the frame stands for. Frames of the same address differ in it.
+    /// The meaning of the frame. Frames of the same address differ in it.
     pub fn part(&self) -> FramePart {
         match (self.copy, self.path) {
             (Some(copy), _) => FramePart::Copy(copy),
@@ -461,7 +461,7 @@ impl Frame {
     }
 }
 
-/// What a frame stands for.
+/// The meaning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FramePart {
     /// A call site.

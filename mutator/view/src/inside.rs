@@ -3,15 +3,15 @@
 use std::rc::Rc;
 
 use ipath_profile::report::places::{hottest_paths, paths_not_counted};
-use ipath_profile::{EdgeKind, Inside, Profile, TakenPath};
+use ipath_profile::{EdgeKind, FunctionPart, Inside, Profile, TakenPath};
 
 use super::tree::SiteId;
 
 /// The number of lines above the counts: the name, the numbers of the function, and the titles.
 pub(super) const HEAD: usize = 3;
 
-/// The identity of a function: its module's path and base address, and its own address.
-type Identity = (String, Option<u64>, u64);
+/// The identity of a function: its module's path and base address, its own address, and its part.
+type Identity = (String, Option<u64>, u64, FunctionPart);
 
 /// The counts inside the functions of the displayed sample.
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Insides {
             };
             let module = profile.modules.get(function.module);
             let (path, base) = module.map(|m| (m.path.clone(), m.base)).unwrap_or_default();
-            let identity = (path, base, function.address);
+            let identity = (path, base, function.address, function.part());
             let known = find(&self.before, &identity, inside);
             self.now.push(Entry {
                 nest: known.map_or_else(|| nest(inside), |known| Rc::clone(&known.nest)),

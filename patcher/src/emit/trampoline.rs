@@ -296,7 +296,7 @@ impl<'a> Builder<'a> {
         self.path_with_row(step, (label, row), cells)
     }
 
-    /// Emits the hook of a timed path. A path is timed without the hooks of its counts.
+    /// Emits the hooks of a timed path. Its time excludes the hook that counts.
     fn timed_path(
         &mut self,
         step: PathStep,

@@ -76,7 +76,7 @@ pub struct PathStep {
     pub timed: Option<TimedPaths>,
 }
 
-/// What the hooks of timed paths pass to the stubs of spans.
+/// The arguments of the hooks of a timed path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TimedPaths {
     /// The number of the row that times the paths.

@@ -41,11 +41,22 @@ def _sites(profile: Profile, common: Set[str]) -> Tuple[List[str], List[str]]:
         return f"\0{build_id}\0{at:x}" if build_id in common else None
 
     def function(of: Mapping[str, Any]) -> str:
-        at = address(of["module"], of["address"]) or of["linkage"] or of["name"]
-        return f"{at}\0point" if of.get("point") else str(at)
+        there = address(of["module"], of["address"])
+        at = there or of["linkage"] or of["name"]
+        copy = of.get("inlined_copy")
+        if of.get("point"):
+            return f"{at}\0point"
+        if copy is not None:
+            return f"{at}\0copy\0{copy['entry']:x}" if there else f"{at}\0copy\0{copy['within']}"
+        parts = [part for part in ("loop", "timed_paths") if of.get(part)]
+        return "\0".join([str(at), *parts])
 
     def frame(index: int, of: Mapping[str, Any]) -> str:
-        return address(of.get("module"), of["address"]) or of.get("function") or profile.frame_name(index)
+        at = address(of.get("module"), of["address"])
+        if at is None:
+            return of.get("function") or profile.frame_name(index)
+        parts = [f"{part} {of[part]}" for part in ("copy", "path") if of.get(part) is not None]
+        return "\0".join([at, *parts])
 
     functions = [function(of) for of in profile.data["functions"]]
     return functions, [frame(index, of) for index, of in enumerate(profile.data["frames"])]

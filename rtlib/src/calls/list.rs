@@ -486,7 +486,7 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
 /// # Safety
 /// The activation is valid.
 #[inline(always)]
-pub(super) unsafe fn is_current(activation: *mut Activation) -> bool {
+pub unsafe fn is_current(activation: *mut Activation) -> bool {
     // SAFETY: guaranteed by the caller.
     unsafe { parameters::generation((*activation).function) == (*activation).generation }
 }

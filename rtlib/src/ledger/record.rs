@@ -120,11 +120,12 @@ pub fn enter(record: &RecordHead) {
     add(&record.entered, 1);
 }
 
-/// Counts a call that began in the record `from` in `to` instead. Both belong to the thread.
+/// Counts a call that has come to the record `from` in `to` instead, which belongs to the thread.
 #[inline(always)]
 pub fn move_call(from: &RecordHead, to: &RecordHead) {
     add(&to.entered, 1);
-    add(&from.entered, 1_u64.wrapping_neg());
+    // Other threads take calls away, too.
+    from.moved_out.fetch_add(1, Ordering::Relaxed);
 }
 
 /// True if the innermost call site of the record's path is the number of a path inside the

@@ -34,8 +34,8 @@ pub(super) trait Leaving {
     /// True at the end of a span, after which the call goes on.
     const IS_SPAN: bool = false;
 
-    /// Prepares the activation for its end, by what the hook at `mark` says. False if only the slow
-    /// path can do that, in which `IS_SLOW` is true.
+    /// Prepares the activation for its end, with the row of the hook at `mark`. False if only the
+    /// slow path can do that, in which `IS_SLOW` is true.
     ///
     /// # Safety
     /// The thread belongs to the caller and is marked busy. The activation is on its list, which is

@@ -7,8 +7,8 @@
 use abi::probe::Kind;
 
 use super::entry::Entering;
-use super::exit::{SpanEnd, fast, slow};
-use super::point::{ByNumber, caller, frame, pass, remember};
+use super::exit::{Leaving, SpanEnd, fast, slow};
+use super::point::{ByNumber, Framed, caller, frame, pass, remember};
 use super::trial;
 use crate::arch::clock;
 use crate::calls::doubt;
@@ -29,9 +29,8 @@ pub unsafe extern "C" fn ipath_remember_span(
     fp: u64,
     has_tried: bool,
 ) -> *mut Thread {
-    let is_special = doubt::do_stacks_take_turns();
     // SAFETY: guaranteed by the stub.
-    unsafe { remember::<ByNumber>(number as u32, low, fp, has_tried || is_special) }
+    unsafe { begin::<ByNumber>(number, low, fp, has_tried) }
 }
 
 /// Records a span that begins, at any cost. Runs on the private stack, with signals blocked and the
@@ -47,10 +46,8 @@ pub unsafe extern "C" fn ipath_slow_span(
     low: u64,
     calls: trial::Calls,
 ) {
-    let number = number as u32;
-    let entering = Entering::Span(parameters::kind(number) == Kind::Call);
-    // SAFETY: guaranteed by the stub; the thread is marked busy.
-    unsafe { pass::<ByNumber>(thread, number, low, calls, entering) }
+    // SAFETY: guaranteed by the stub.
+    unsafe { begin_slowly::<ByNumber>(thread, number, low, calls) }
 }
 
 /// The fast path of the end of a span. Ends it as of `now` if it is the innermost activation.
@@ -69,10 +66,7 @@ pub unsafe extern "C" fn ipath_fast_span_end(
     fp: u64,
 ) -> *mut Thread {
     // SAFETY: guaranteed by the stub.
-    unsafe {
-        let (_, slot) = frame::<ByNumber>(number as u32, low, fp);
-        fast::<SpanEnd>(number, slot, low, now)
-    }
+    unsafe { end::<ByNumber, SpanEnd>(number, low, now, fp) }
 }
 
 /// The slow path of the end of a span. There may be none to end: it may have begun before it was
@@ -84,10 +78,71 @@ pub unsafe extern "C" fn ipath_fast_span_end(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_span_end(thread: *mut Thread, number: u64, low: u64) {
     // SAFETY: guaranteed by the stub.
+    unsafe { end_slowly::<ByNumber, SpanEnd>(thread, number, low) }
+}
+
+/// The start of a span or path as [`ipath_remember_span`] does it.
+///
+/// # Safety
+/// As for [`ipath_remember_span`].
+#[inline(always)]
+pub(super) unsafe fn begin<F: Framed>(
+    number: u64,
+    low: u64,
+    fp: u64,
+    has_tried: bool,
+) -> *mut Thread {
+    let is_special = doubt::do_stacks_take_turns();
+    // SAFETY: guaranteed by the caller.
+    unsafe { remember::<F>(number as u32, low, fp, has_tried || is_special) }
+}
+
+/// The start of a span or path as [`ipath_slow_span`] does it.
+///
+/// # Safety
+/// As for [`ipath_slow_span`].
+#[inline(always)]
+pub(super) unsafe fn begin_slowly<F: Framed>(
+    thread: *mut Thread,
+    number: u64,
+    low: u64,
+    calls: trial::Calls,
+) {
+    let number = number as u32;
+    let entering = Entering::Span(parameters::kind(number) == Kind::Call);
+    // SAFETY: guaranteed by the caller; the thread is marked busy.
+    unsafe { pass::<F>(thread, number, low, calls, entering) }
+}
+
+/// The end of a span or path as [`ipath_fast_span_end`] does it.
+///
+/// # Safety
+/// As for [`ipath_fast_span_end`].
+#[inline(always)]
+pub(super) unsafe fn end<F: Framed, L: Leaving>(
+    number: u64,
+    low: u64,
+    now: u64,
+    fp: u64,
+) -> *mut Thread {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (_, slot) = frame::<F>(number as u32, low, fp);
+        fast::<L>(number, slot, low, now)
+    }
+}
+
+/// The end of a span or path as [`ipath_slow_span_end`] does it.
+///
+/// # Safety
+/// As for [`ipath_slow_span_end`].
+#[inline(always)]
+pub(super) unsafe fn end_slowly<F: Framed, L: Leaving>(thread: *mut Thread, number: u64, low: u64) {
+    // SAFETY: guaranteed by the caller.
     unsafe {
         thread::settle(thread);
-        if let Some((slot, registers, is_whole)) = caller::<ByNumber>(thread, number as u32, low) {
-            slow::<SpanEnd>(thread, number, slot, low, (&registers, is_whole));
+        if let Some((slot, registers, is_whole)) = caller::<F>(thread, number as u32, low) {
+            slow::<L>(thread, number, slot, low, (&registers, is_whole));
         }
         (*thread).meter.pass_until(clock::now());
     }

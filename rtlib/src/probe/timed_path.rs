@@ -9,20 +9,15 @@
 //! in its [`Row`].
 
 use abi::path::Row;
-use abi::probe::Kind;
 use abi::segment::path_site;
 
-use super::entry::Entering;
-use super::exit::{Leaving, fast, slow};
-use super::path;
-use super::point::{Framed, caller, frame, pass, remember, verify_pass};
-use super::trial;
-use crate::arch::clock;
+use super::exit::Leaving;
+use super::point::{Framed, verify_pass};
+use super::{path, span, trial};
 use crate::calls::activation::Activation;
-use crate::calls::doubt;
+use crate::calls::{cost, list};
 use crate::ledger::record;
-use crate::os::parameters;
-use crate::thread::{self, Thread};
+use crate::thread::Thread;
 
 /// The distance from the return address of a hook's call to an operand of 4 bytes. It has the
 /// distance from the end of the operand to the hook's row.
@@ -95,7 +90,9 @@ unsafe fn name<const IS_SLOW: bool>(
     unsafe {
         let ledger = &mut (*thread).ledger;
         let begun = &*(*activation).record;
-        if record::has_path_site(begun) || !ledger.owns(begun) {
+        let is_known = record::has_path_site(begun) || !ledger.owns(begun);
+        // The end of a path that was under way while the function was out does not count.
+        if is_known || !list::is_current(activation) {
             return true;
         }
         let Some(number) = path::number_at_end(row, (*activation).slot) else {
@@ -108,7 +105,9 @@ unsafe fn name<const IS_SLOW: bool>(
             ledger.find_longer(begun, site)
         };
         if let Some(known) = known {
-            record::move_call(begun, known);
+            if !cost::is_decided_at_exit(begun) {
+                record::move_call(begun, known);
+            }
             (*activation).record = known;
         }
         IS_SLOW || known.is_some()
@@ -119,7 +118,7 @@ unsafe fn name<const IS_SLOW: bool>(
 /// stub's next action.
 ///
 /// # Safety
-/// Called by the stub of starts of timed paths, as [`super::span::ipath_remember_span`].
+/// Called by the stub of starts of timed paths, as [`span::ipath_remember_span`].
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_remember_path(
@@ -128,9 +127,8 @@ pub unsafe extern "C" fn ipath_remember_path(
     fp: u64,
     has_tried: bool,
 ) -> *mut Thread {
-    let is_special = doubt::do_stacks_take_turns();
     // SAFETY: guaranteed by the stub.
-    unsafe { remember::<ByHook>(number as u32, low, fp, has_tried || is_special) }
+    unsafe { span::begin::<ByHook>(number, low, fp, has_tried) }
 }
 
 /// Repeats the cached walk of a call, as [`super::point::ipath_verify_point`] does.
@@ -143,12 +141,10 @@ pub unsafe extern "C" fn ipath_verify_path(number: u64, low: u64, fp: u64) {
     unsafe { verify_pass::<ByHook>(number as u32, low, fp) }
 }
 
-/// Records a path that begins, at any cost. Runs on the private stack, with signals blocked and the
-/// thread's callee-saved registers stored.
+/// Records a path that begins, at any cost.
 ///
 /// # Safety
-/// Called by the stub of starts of timed paths, with the thread that [`ipath_remember_path`]
-/// returned. The stub clears the busy mark.
+/// Called by the stub of starts of timed paths, as [`span::ipath_slow_span`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_path(
     thread: *mut Thread,
@@ -156,17 +152,14 @@ pub unsafe extern "C" fn ipath_slow_path(
     low: u64,
     calls: trial::Calls,
 ) {
-    let number = number as u32;
-    let entering = Entering::Span(parameters::kind(number) == Kind::Call);
-    // SAFETY: guaranteed by the stub; the thread is marked busy.
-    unsafe { pass::<ByHook>(thread, number, low, calls, entering) }
+    // SAFETY: guaranteed by the stub.
+    unsafe { span::begin_slowly::<ByHook>(thread, number, low, calls) }
 }
 
-/// The fast path of the end of a timed path. Ends it as of `now` if it is the innermost activation.
-/// Returns [`super::next::DONE`], or the thread for the slow path.
+/// The fast path of the end of a timed path.
 ///
 /// # Safety
-/// Called by the stub of ends of timed paths, as [`super::span::ipath_fast_span_end`].
+/// Called by the stub of ends of timed paths, as [`span::ipath_fast_span_end`].
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_fast_path_end(
@@ -177,25 +170,15 @@ pub unsafe extern "C" fn ipath_fast_path_end(
     fp: u64,
 ) -> *mut Thread {
     // SAFETY: guaranteed by the stub.
-    unsafe {
-        let (_, slot) = frame::<ByHook>(number as u32, low, fp);
-        fast::<PathEnd>(number, slot, low, now)
-    }
+    unsafe { span::end::<ByHook, PathEnd>(number, low, now, fp) }
 }
 
 /// The slow path of the end of a timed path. There may be none to end, as for a span.
 ///
 /// # Safety
-/// Called by the stub of ends of timed paths with the thread that the fast path returned. The stub
-/// clears the busy mark.
+/// Called by the stub of ends of timed paths, as [`span::ipath_slow_span_end`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_path_end(thread: *mut Thread, number: u64, low: u64) {
     // SAFETY: guaranteed by the stub.
-    unsafe {
-        thread::settle(thread);
-        if let Some((slot, registers, is_whole)) = caller::<ByHook>(thread, number as u32, low) {
-            slow::<PathEnd>(thread, number, slot, low, (&registers, is_whole));
-        }
-        (*thread).meter.pass_until(clock::now());
-    }
+    unsafe { span::end_slowly::<ByHook, PathEnd>(thread, number, low) }
 }

@@ -28,7 +28,7 @@ type Branches = Vec<Option<u64>>;
 pub fn to_lcov(profile: &Profile, out: &mut impl Write) -> Result<(), ExportError> {
     let mut files: BTreeMap<&str, SourceFile> = BTreeMap::new();
     let mut names = BTreeMap::new();
-    for inside in &profile.inside {
+    for (_, inside) in profile.graphs() {
         let function = &profile.functions[inside.function];
         add_function(&mut files, &mut names, function, inside);
         add_lines(&mut files, inside);

@@ -73,6 +73,18 @@ pub(super) struct Model<'p> {
     by_name: HashMap<String, Name>,
 }
 
+/// For each frame that stands for a path inside a measured function, that function.
+fn owners(profile: &Profile) -> Vec<Option<&Function>> {
+    let mut owners = vec![None; profile.frames.len()];
+    for path in &profile.paths {
+        let first = path.stack.first();
+        if let Some(&first) = first.filter(|&&first| profile.frames[first].path.is_some()) {
+            owners[first] = profile.functions.get(path.function);
+        }
+    }
+    owners
+}
+
 impl<'p> Model<'p> {
     /// Names all functions and frames of a profile.
     pub(super) fn of(profile: &'p Profile, naming: Naming) -> Self {
@@ -85,8 +97,9 @@ impl<'p> Model<'p> {
             by_name: HashMap::new(),
         };
         model.intern(UNKNOWN_CALLERS.to_owned(), None);
-        for frame in &profile.frames {
-            let lines = model.lines(frame, naming);
+        let owners = owners(profile);
+        for (frame, owner) in profile.frames.iter().zip(&owners) {
+            let lines = model.lines(frame, *owner, naming);
             model.frames.push(lines);
         }
         for path in &profile.paths {
@@ -111,14 +124,23 @@ impl<'p> Model<'p> {
         place
     }
 
-    fn lines(&mut self, frame: &'p Frame, naming: Naming) -> Vec<Line<'p>> {
+    fn lines(
+        &mut self,
+        frame: &'p Frame,
+        owner: Option<&Function>,
+        naming: Naming,
+    ) -> Vec<Line<'p>> {
         let mut name = self.profile.frame_name(frame);
+        if let Some(owner) = owner {
+            // Paths inside other functions may have the same name.
+            name = format!("{} {name}", owner.name);
+        }
         if let (true, Some(offset)) = (naming.callers.sites, frame.offset) {
             name = format!("{name}+{offset:#x}");
         }
         let mut lines = vec![Line {
             name: self.intern(name, frame.module),
-            linkage: frame.function.as_deref(),
+            linkage: frame.function.as_deref().filter(|_| frame.path.is_none()),
             file: frame.file.as_deref(),
             line: frame.line,
         }];

@@ -10,17 +10,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) struct Code {
     /// By build id, or by path.
     modules: FxHashMap<String, usize>,
-    /// By module in the sum, address in the file, true for a probe point, and the entry of an
-    /// inlined copy.
+    /// By module in the sum, address in the file, and part.
     functions: FxHashMap<(usize, u64, FunctionPart), usize>,
     frames: FxHashMap<FrameKey, usize>,
     /// The refused functions in the sum: module in the sum, address in the file, and reason.
     refused: FxHashSet<(usize, u64, String)>,
 }
 
-/// A file and an address in it, and the entry of the inlined copy that begins there. Code that
-/// belongs to no file has a name and an offset in it instead, or an absolute address if it has no
-/// name.
+/// A file and an address in it, and the meaning of the frame. Code that belongs to no file has a
+/// name and an offset in it instead, or an absolute address if it has no name.
 type FrameKey = (Option<usize>, u64, Option<String>, FramePart);
 
 /// For each function and each frame of a profile, in the profile's order: its index in the sum.

@@ -272,7 +272,8 @@ impl Profile {
             }
         }
         for (i, inside) in self.inside.iter().enumerate() {
-            inside.check_structure(&format!("inside[{i}]"), self.functions.len())?;
+            let lengths = (self.functions.len(), self.paths.len());
+            inside.check_structure(&format!("inside[{i}]"), lengths)?;
         }
         self.search
             .as_ref()

@@ -1,12 +1,12 @@
 //! The changes between two profiles of one session.
 
-use super::{PathEntry, Profile};
+use super::{FramePart, FunctionPart, PathEntry, Profile};
 use std::collections::HashMap;
 
 /// Matches the functions and paths of a newer profile with those of an older one.
 ///
 /// The lists may have grown or been renumbered in between, so the match is by content. Functions
-/// match by module (its path and base) and address, and a probe point only matches a probe point.
+/// match by module (its path and base), address and part.
 /// Paths match by function, call sites, completeness, thread and process.
 #[derive(Clone, Debug)]
 pub struct Delta {
@@ -18,7 +18,9 @@ pub struct Delta {
 }
 
 /// A module (its path and base) and an address in it.
-type Site<'p> = (Option<(&'p str, Option<u64>)>, u64);
+type Place<'p> = (Option<(&'p str, Option<u64>)>, u64);
+/// The place of a frame, and its meaning.
+type Site<'p> = (Option<(&'p str, Option<u64>)>, u64, FramePart);
 
 impl Delta {
     /// Matches `new` against `old`. Both must have passed [`Profile::check_structure`].
@@ -113,13 +115,13 @@ fn key<'p>(
 }
 
 fn sites(profile: &Profile) -> Vec<Site<'_>> {
-    let site = |f: &super::Frame| (f.module.map(|m| module(profile, m)), f.address);
+    let site = |f: &super::Frame| (f.module.map(|m| module(profile, m)), f.address, f.part());
     profile.frames.iter().map(site).collect()
 }
 
-/// The site of each function, and true for probe points: a point may be at the start of a function.
-fn function_sites(profile: &Profile) -> Vec<(Site<'_>, bool)> {
-    let site = |f: &super::Function| ((Some(module(profile, f.module)), f.address), f.point);
+/// The place of each function, and its part.
+fn function_sites(profile: &Profile) -> Vec<(Place<'_>, FunctionPart)> {
+    let site = |f: &super::Function| ((Some(module(profile, f.module)), f.address), f.part());
     profile.functions.iter().map(site).collect()
 }
 

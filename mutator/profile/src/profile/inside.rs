@@ -33,8 +33,8 @@ pub struct Inside {
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        serialize_with = "taken_paths::write",
-        deserialize_with = "taken_paths::read"
+        serialize_with = "taken_paths::write_all",
+        deserialize_with = "taken_paths::read_all"
     )]
     pub paths: Vec<TakenPath>,
     /// The sums over all paths. `None` if paths were not counted.

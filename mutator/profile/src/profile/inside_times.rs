@@ -1,6 +1,6 @@
 //! The times of loops and paths inside functions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::counts::{WALL, closed};
 use super::{Function, FunctionPart, Inside, Loop, PathContext, PathEntry, Profile};
@@ -17,6 +17,20 @@ impl Profile {
     pub fn is_passing(&self, path: &PathEntry) -> bool {
         let first = path.stack.first().map(|&frame| &self.frames[frame]);
         self.functions[path.function].timed_paths && first.is_none_or(|frame| frame.path.is_none())
+    }
+
+    /// The graphs of functions with their indexes in [`Profile::inside`], one for each function:
+    /// not that of timed paths if the edges or paths of the function are counted as well.
+    pub(crate) fn graphs(&self) -> impl Iterator<Item = (usize, &Inside)> {
+        let place = |graph: &Inside| {
+            let function = &self.functions[graph.function];
+            (function.module, function.address)
+        };
+        let is_timed = |graph: &Inside| self.functions[graph.function].timed_paths;
+        let others = self.inside.iter().filter(move |graph| !is_timed(graph));
+        let others: HashSet<(usize, u64)> = others.map(place).collect();
+        let all = self.inside.iter().enumerate();
+        all.filter(move |(_, graph)| !is_timed(graph) || !others.contains(&place(graph)))
     }
 
     /// Gives each path inside a function whose paths are timed the call paths that led to it, with
@@ -48,7 +62,14 @@ impl Profile {
                     wall: wall.filter(|_| ended > 0).cloned().map(Box::new),
                 });
         }
-        for graph in self.inside.iter_mut().filter(|of| are_timed[of.function]) {
+        // Several builds of a function in a sum have different paths of the same number.
+        let mut graphs: HashMap<usize, usize> = HashMap::new();
+        for graph in &self.inside {
+            *graphs.entry(graph.function).or_default() += 1;
+        }
+        let is_alone = |of: &&mut Inside| graphs[&of.function] == 1;
+        let timed = self.inside.iter_mut().filter(|of| are_timed[of.function]);
+        for graph in timed.filter(is_alone) {
             for path in &mut graph.paths {
                 let known = contexts.remove(&(graph.function, path.number));
                 path.contexts = known.unwrap_or_default();

@@ -24,10 +24,13 @@ impl Profile {
     ///
     /// Paths without new calls are left out. The minimum and the maximum are bounds given by the
     /// histogram.
+    ///
+    /// Paths inside functions that are under way belong to the part in which they end.
     pub fn since(mut self, old: &Self) -> (Self, u64) {
-        let mut before = by_key(old, old.paths.clone());
+        let mut before = by_key(old, without_passing(old, old.paths.clone()));
         let mut paths = Vec::new();
         let now = std::mem::take(&mut self.paths);
+        let now = without_passing(&self, now);
         for (key, path) in in_order(&self, now) {
             let path = match before.remove(&key) {
                 Some(was) => without(path, &was),
@@ -103,6 +106,17 @@ fn in_order(profile: &Profile, paths: Vec<PathEntry>) -> Vec<(PathIdentity, Path
     keys.sort_unstable_by_key(|&(_, place)| place);
     let keys = keys.into_iter().map(|(key, _)| key);
     keys.zip(all).collect()
+}
+
+/// The paths without the calls that are under way and belong to no path inside a function yet.
+fn without_passing(profile: &Profile, mut paths: Vec<PathEntry>) -> Vec<PathEntry> {
+    for path in &mut paths {
+        if profile.is_passing(path) {
+            let open = path.open.replace(0).unwrap_or(0);
+            path.metrics.count = path.metrics.count.saturating_sub(open);
+        }
+    }
+    paths
 }
 
 fn absorb(sum: &mut PathEntry, more: &PathEntry) {

@@ -33,7 +33,8 @@ impl TakenPath {
     /// measured.
     pub fn wall(&self) -> Option<(i128, f64)> {
         let timed = self.contexts.iter();
-        let timed = timed.filter_map(|context| Some((context.wall.as_ref()?.sum, context.count)));
+        let timed = timed.filter_map(|context| context.wall.as_ref());
+        let timed = timed.map(|wall| (wall.sum, wall.values()));
         let (sum, count) = timed.fold((0_i128, 0_u64), |(sum, count), (wall, n)| {
             (sum.saturating_add(wall), count.saturating_add(n))
         });
@@ -65,7 +66,7 @@ struct InFile {
 
 /// Writes the paths inside a function. A path that was taken on several call paths has several
 /// entries, whose counts add up to its own.
-pub(super) fn write<S: Serializer>(paths: &[TakenPath], to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn write_all<S: Serializer>(paths: &[TakenPath], to: S) -> Result<S::Ok, S::Error> {
     let entries = paths.iter().flat_map(|of| {
         let entry = |count, wall, path| InFile {
             of: TakenPath {
@@ -90,8 +91,8 @@ pub(super) fn write<S: Serializer>(paths: &[TakenPath], to: S) -> Result<S::Ok, 
     to.collect_seq(entries)
 }
 
-/// Reads what [`write`] has written.
-pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TakenPath>, D::Error> {
+/// Reads the entries of [`write_all`].
+pub(super) fn read_all<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TakenPath>, D::Error> {
     let mut all: Vec<TakenPath> = Vec::new();
     let mut known: HashMap<u64, usize> = HashMap::new();
     for InFile { of, wall, path } in Vec::<InFile>::deserialize(from)? {

@@ -5,7 +5,9 @@ use patcher::function::demangle;
 use super::frames::{FrameKey, Frames};
 use super::stats::Measures;
 use crate::segment::{CopyDoc, Document, FunctionDoc, ModuleDoc, Role};
-use ipath_profile::{Counts, FrameLoop, Function, FunctionTotals, InlinedCopy, Profile, Refused};
+use ipath_profile::{
+    Counts, FrameLoop, Function, FunctionPart, FunctionTotals, InlinedCopy, Profile, Refused,
+};
 
 /// The maximum number of functions whose definitions are looked up. With more of them, reading the
 /// debug information takes too long.
@@ -70,7 +72,7 @@ pub(super) fn add(
             point: function.role.is_point(),
             inlined_copy: function.copy.as_deref().map(|copy| Box::new(of_copy(copy))),
             timed_paths: function.has_timed_paths(),
-            of_loop: is_loop(function).then(|| {
+            of_loop: (function.part() == FunctionPart::Loop).then(|| {
                 let module = document.modules.get(function.module);
                 let found = module.and_then(|m| frames.loop_at(m, function.address, 1));
                 Box::new(found.unwrap_or_else(|| FrameLoop {
@@ -109,9 +111,17 @@ pub(super) fn callers_of_copies(
     rows.collect()
 }
 
-/// True for a loop that is timed by itself.
-fn is_loop(function: &FunctionDoc) -> bool {
-    function.role == Role::Span && function.copy.is_none() && !function.has_timed_paths()
+impl FunctionDoc {
+    /// The part of the function that is measured.
+    pub fn part(&self) -> FunctionPart {
+        match (self.role, &self.copy) {
+            (Role::Point, _) => FunctionPart::Point,
+            (Role::Span, Some(copy)) => FunctionPart::Copy(copy.entry),
+            (Role::Span, None) if self.has_timed_paths() => FunctionPart::Paths,
+            (Role::Span, None) => FunctionPart::Loop,
+            _ => FunctionPart::Whole,
+        }
+    }
 }
 
 fn of_copy(copy: &CopyDoc) -> InlinedCopy {

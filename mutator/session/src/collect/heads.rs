@@ -50,9 +50,10 @@ impl Head {
         self.sequence % 2 == 1
     }
 
-    /// True if no call has come to the record yet, or if all of them have moved to others.
+    /// True if the record has no calls, or if all of them have moved to others.
     pub(super) fn is_without_calls(&self) -> bool {
-        [self.entered, self.closed, self.unwound, self.moved_in] == [0; 4]
+        let come = self.entered.wrapping_add(self.moved_in);
+        come == self.moved_out && [self.closed, self.unwound] == [0; 2]
     }
 
     /// True if path, thread, thread id and schema are the same. They never change while a record is

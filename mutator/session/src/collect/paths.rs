@@ -191,7 +191,7 @@ impl Paths {
             let key = head.and_then(|head| self.key(segment, head));
             let is_timed = |key: PathKey| self.timed.contains(&key.function);
             if head.is_some_and(Head::is_without_calls) && key.is_some_and(is_timed) {
-                // The number of each path is known by now, so that it is in another record.
+                // All its calls have moved to the records of numbered paths.
                 continue;
             }
             match key.map(|key| (key, self.known.get(&key))) {

@@ -216,6 +216,8 @@ pub struct Point {
     pub(super) copy: Option<Box<CopyDoc>>,
     /// The timed paths. `None` for an instruction or a span.
     pub(super) paths: Option<Box<TimedPathsOf>>,
+    /// True for paths if the same command times other parts of the function.
+    pub(super) is_beside_others: bool,
     /// The number of the schema by which a span will be measured.
     pub(super) schema: u8,
     /// True if metrics were requested for a span.
@@ -234,6 +236,7 @@ impl Point {
             span: None,
             copy: None,
             paths: None,
+            is_beside_others: false,
             schema: SCHEMA_COUNT,
             asks_metrics: false,
         }
@@ -253,7 +256,7 @@ impl Point {
         self.span.is_some() || self.paths.is_some()
     }
 
-    /// The kind of what is timed, for messages.
+    /// The kind of the span, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match (&self.copy, &self.paths) {
             (Some(_), _) => "an inlined copy",

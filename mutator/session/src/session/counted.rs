@@ -91,11 +91,11 @@ impl Counted {
     pub(super) fn of(
         image: &OpenImage,
         function: &Function,
-        inside: Result<Inside, inside::Refusal>,
+        inside: Result<&Inside, &inside::Refusal>,
         (name, wanted): (String, Wanted),
     ) -> Self {
         let counters = inside.map_err(|refusal| refusal.to_string());
-        let counters = counters.and_then(|inside| Counters::of(image, function, &inside, wanted));
+        let counters = counters.and_then(|inside| Counters::of(image, function, inside, wanted));
         let (counters, refused) = match counters {
             Ok(counters) => (counters, None),
             Err(cause) => (Counters::default(), Some(Refusal::Inside(cause))),

@@ -274,7 +274,8 @@ impl File<'_> {
                 .or_insert_with(|| Pointed::none_in(origin, function.clone(), allowed));
             let mut others = pointed.points.iter();
             // At the same instruction, the order of their hooks would not be that of their nest.
-            let has_others = others.any(|point| point.is_timed() && point.copy.is_none());
+            let has_others = others
+                .any(|point| point.is_timed() && point.copy.is_none() && point.refused.is_none());
             let of_points = pointed
                 .points
                 .iter()

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use patcher::function::Function;
-use patcher::inside::{NeverReturning, Part};
+use patcher::inside::{self, Inside, NeverReturning, Part};
 use patcher::plan::{FunctionPlan, RefuseReason};
 use patcher::select::Spot;
 use patcher::{Bias, Svma};
@@ -55,12 +55,50 @@ impl Selected {
     }
 }
 
+/// What a command counts and times inside one function.
+#[derive(Default)]
+struct Asked {
+    counts: Wanted,
+    /// The headers of the loops to be timed.
+    loops: BTreeSet<Svma>,
+    paths: bool,
+}
+
+impl Asked {
+    /// Adds a part that is counted or timed as a whole.
+    fn add(&mut self, part: Part) {
+        self.counts.add(part);
+        self.paths |= part == Part::TimedPaths;
+    }
+}
+
+impl Pointed {
+    /// Adds what is asked for inside the function. `name` is its name in reports.
+    fn ask(&mut self, asked: &Asked, inside: Result<&Inside, &inside::Refusal>, name: &str) {
+        let (image, function) = (&self.image, &self.function);
+        if asked.counts != Wanted::default() {
+            let of = (name.to_owned(), asked.counts);
+            self.counted = Some(Counted::of(image, function, inside, of));
+        }
+        if let (false, Ok(inside)) = (asked.loops.is_empty(), inside) {
+            let loops = spans(image, function, inside, (name, &asked.loops));
+            self.points.extend(loops);
+        }
+        if asked.paths {
+            let mut paths = paths(image, function, inside, name);
+            let mut others = self.points.iter();
+            paths.is_beside_others = others.any(|p| p.is_timed() && p.refused.is_none());
+            let counts = self.counted.as_ref().map(|counted| &counted.inside);
+            paths.number_counters_after(counts);
+            self.points.push(paths);
+        }
+    }
+}
+
 impl Selection {
     fn find_points(&mut self, modules: &[Module], spots: &[Spot]) {
         let mut found: BTreeMap<(usize, Svma), Pointed> = BTreeMap::new();
-        let mut wanted: BTreeMap<(usize, Svma), Wanted> = BTreeMap::new();
-        let mut timed: BTreeMap<(usize, Svma), BTreeSet<Svma>> = BTreeMap::new();
-        let mut with_timed_paths: BTreeSet<(usize, Svma)> = BTreeSet::new();
+        let mut asked: BTreeMap<(usize, Svma), Asked> = BTreeMap::new();
         let (of_copies, spots): (Vec<&Spot>, Vec<&Spot>) =
             spots.iter().partition(|spot| spot.is_of_copies());
         for spot in spots {
@@ -76,58 +114,26 @@ impl Selection {
                 let pointed = found.entry(key).or_insert_with(|| {
                     Pointed::none_in((index, image, bias), function, self.allowed)
                 });
-                if spot.part() == Some(Part::TimedPaths) {
-                    with_timed_paths.insert(key);
-                    continue;
-                }
                 if let Some(part) = spot.part().filter(|part| part.is_whole()) {
-                    wanted.entry(key).or_default().add(part);
+                    asked.entry(key).or_default().add(part);
                     continue;
                 }
                 if spot.part().is_some_and(Part::is_timed) {
-                    timed.entry(key).or_default().insert(at);
+                    asked.entry(key).or_default().loops.insert(at);
                 } else if pointed.points.iter().all(|p| p.at != at) {
                     pointed.points.push(Point::new(at, name));
                 }
             }
         }
         let mut calls: BTreeMap<usize, NeverReturning> = BTreeMap::new();
-        for (key, wanted) in wanted {
+        for (key, asked) in asked {
             if let Some(pointed) = found.get_mut(&key) {
                 let Pointed {
                     image, function, ..
                 } = &*pointed;
                 let name = display_name(function, &modules[key.0].shown_name());
                 let inside = inside(image, function, calls.entry(key.0).or_default());
-                pointed.counted = Some(Counted::of(image, function, inside, (name, wanted)));
-            }
-        }
-        for (key, headers) in timed {
-            if let Some(pointed) = found.get_mut(&key) {
-                let Pointed {
-                    image, function, ..
-                } = &*pointed;
-                let name = display_name(function, &modules[key.0].shown_name());
-                if let Ok(inside) = inside(image, function, calls.entry(key.0).or_default()) {
-                    let spans = spans(image, function, &inside, (&name, &headers));
-                    pointed.points.extend(spans);
-                }
-            }
-        }
-        for key in with_timed_paths {
-            if let Some(pointed) = found.get_mut(&key) {
-                let Pointed {
-                    image, function, ..
-                } = &*pointed;
-                let name = display_name(function, &modules[key.0].shown_name());
-                let inside = inside(image, function, calls.entry(key.0).or_default());
-                let mut paths = paths(image, function, inside, &name);
-                if pointed.points.iter().any(Point::is_timed) {
-                    paths.refused = Some(Refusal::Inside(OTHER_SPANS.to_owned()));
-                }
-                let others = pointed.counted.as_ref();
-                paths.number_counters_after(others.map(|counted| &counted.inside));
-                pointed.points.push(paths);
+                pointed.ask(&asked, inside.as_ref(), &name);
             }
         }
         self.find_copies(modules, &of_copies, &mut found, &mut calls);
@@ -211,11 +217,14 @@ pub(super) fn join_points(
     for mut pointed in points {
         let module = &modules[pointed.module];
         let place = (pointed.bias, pointed.function.range.start);
-        for mut point in std::mem::take(&mut pointed.points) {
-            if point.is_timed() && times_others(document, place, &point) {
-                point.refused = Some(Refusal::Inside(OTHER_SPANS.to_owned()));
-            }
+        for point in std::mem::take(&mut pointed.points) {
             let known_id = known_point(document, pointed.bias, &point);
+            let is_in = known_id.is_some_and(|id| document.functions[id].is_in());
+            if !is_in && (point.is_beside_others || times_others(document, place, &point)) {
+                let why = Refusal::Inside(OTHER_SPANS.to_owned());
+                refuse_point(document, module, &pointed, &point, why, changed);
+                continue;
+            }
             let Some(id) = known_id else {
                 match point.refused.clone() {
                     Some(why) => refuse_point(document, module, &pointed, &point, why, changed),
@@ -229,7 +238,7 @@ pub(super) fn join_points(
                 changed.unchanged.push((point.name, Refusal::Inside(why)));
                 continue;
             }
-            let names = if document.functions[id].is_in() {
+            let names = if is_in {
                 &mut changed.already
             } else {
                 known.push(id);
@@ -360,10 +369,11 @@ fn refuse_point(
 fn times_others(document: &Document, place: FunctionPlace, point: &Point) -> bool {
     let is_here = |carrier: usize| document.place_of(&document.functions[carrier]) == Some(place);
     let mut rows = document.functions.iter();
-    rows.any(|f| {
-        let is_other = f.has_timed_paths() != point.paths.is_some();
-        f.role == Role::Span && f.is_in() && is_other && f.carried_by.is_some_and(is_here)
-    })
+    point.is_timed()
+        && rows.any(|f| {
+            let is_other = f.has_timed_paths() != point.paths.is_some();
+            f.role == Role::Span && f.is_in() && is_other && f.carried_by.is_some_and(is_here)
+        })
 }
 
 /// The id of the session's row for this point or span. `None` if there is none.

@@ -212,7 +212,12 @@ pub(super) fn with_calls(document: &Document, candidates: &mut [Candidate]) {
             let wanted = Wanted::of(&document.functions[edges]);
             let (image, function) = (&candidate.image, &candidate.plan.function);
             let inside = Inside::of(image.image(), image.context(), function, &mut calls);
-            let counted = Counted::of(image, function, inside, (candidate.name.clone(), wanted));
+            let counted = Counted::of(
+                image,
+                function,
+                inside.as_ref(),
+                (candidate.name.clone(), wanted),
+            );
             let alone = candidate.plan.clone();
             candidate.counted = Some(counted);
             candidate.plan_inside();

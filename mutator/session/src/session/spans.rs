@@ -55,12 +55,12 @@ pub(super) fn spans(
 pub(super) fn paths(
     image: &OpenImage,
     function: &Function,
-    inside: Result<Inside, inside::Refusal>,
+    inside: Result<&Inside, &inside::Refusal>,
     name: &str,
 ) -> Point {
     let mut point = Point::new(function.range.start, format!("{name}:paths"));
     let found = inside.map_err(|refusal| refusal.to_string());
-    let found = found.and_then(|inside| TimedPathsOf::of(image, function, &inside));
+    let found = found.and_then(|inside| TimedPathsOf::of(image, function, inside));
     let (paths, refused) = match found {
         Ok(paths) => (paths, None),
         Err(why) => (TimedPathsOf::default(), Some(Refusal::Inside(why))),

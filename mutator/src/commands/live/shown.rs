@@ -54,9 +54,7 @@ impl Live {
         };
         document.rows().position(|(_, known)| {
             let is_there = document.modules.get(known.module).is_some_and(is_module);
-            is_there
-                && known.address.0 == function.address
-                && known.role.is_point() == function.point
+            is_there && known.address.0 == function.address && known.part() == function.part()
         })
     }
 

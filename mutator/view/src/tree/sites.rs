@@ -29,7 +29,7 @@ enum SiteKey {
     Caller {
         module: u32,
         address: u64,
-        /// What begins there, if it is no call site.
+        /// The meaning of the frame at the address.
         part: FramePart,
     },
     /// The text for unknown callers.

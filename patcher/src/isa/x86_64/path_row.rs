@@ -23,7 +23,7 @@ pub struct PathRow {
     pub add: u64,
     /// The sum of the path that begins.
     pub start: u64,
-    /// Where the frame is, if the path is timed.
+    /// The location of the frame, if the path is timed.
     pub standing: u64,
 }
 

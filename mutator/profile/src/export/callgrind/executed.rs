@@ -44,7 +44,7 @@ impl<'p> Executed<'p> {
             sum: 0,
         };
         let profile = model.profile;
-        for (index, inside) in profile.inside.iter().enumerate() {
+        for (index, inside) in profile.graphs() {
             let listed = Listed::of(index, inside, Some(code));
             let function = &profile.functions[inside.function];
             let own = function.file.as_deref();

@@ -38,7 +38,7 @@ pub(super) fn add(
     if profile.paths.is_empty() {
         made.default_sample_type = r#type;
     }
-    for (index, inside) in profile.inside.iter().enumerate() {
+    for (index, inside) in profile.graphs() {
         let listed = Listed::of(index, inside, Some(code));
         let function = &profile.functions[inside.function];
         let name = strings.of(&printable(&function.name));

@@ -4,9 +4,13 @@ use super::{Inconsistent, index};
 use crate::profile::{Edge, EdgeKind, Inside};
 
 impl Inside {
-    /// Checks the indexes. `at` is the place of `self` in the profile, which has `functions`
-    /// functions.
-    pub(super) fn check_structure(&self, at: &str, functions: usize) -> Result<(), Inconsistent> {
+    /// Checks the indexes. `at` is the place of `self` in the profile, which has so many functions
+    /// and paths.
+    pub(super) fn check_structure(
+        &self,
+        at: &str,
+        (functions, paths): (usize, usize),
+    ) -> Result<(), Inconsistent> {
         index(
             || format!("{at}.function"),
             "functions",
@@ -44,6 +48,10 @@ impl Inside {
                     block,
                     blocks,
                 )?;
+            }
+            for context in &path.contexts {
+                let at = || format!("{at}.paths[{i}].path");
+                index(at, "paths", context.path, paths)?;
             }
         }
         match self.loop_in_itself() {

@@ -392,7 +392,12 @@ fn edges(name: &str) -> Pointed {
         edges: true,
         ..Wanted::default()
     };
-    let counted = Counted::of(&image, &function(name), inside, (name.to_owned(), wanted));
+    let counted = Counted::of(
+        &image,
+        &function(name),
+        inside.as_ref(),
+        (name.to_owned(), wanted),
+    );
     Pointed {
         function: function(name),
         points: Vec::new(),
