@@ -43,6 +43,11 @@ NOINLINE long work(int kind, long n)
 {
     long sum = n;
     switch (kind) {
+#if OTHER == 2
+    case 100: // never
+        sum = 0;
+        break;
+#endif
     case 0: // fast
         sum += 3;
         spend(1000);

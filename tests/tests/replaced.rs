@@ -3,6 +3,7 @@
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
+use ipath_tests::inside::{entries, list};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::target::Target;
@@ -242,4 +243,21 @@ fn assert_told(command: &Target, file: &Path) {
     let report = Run::ipath(["report"]).arg(file).run().expect(0).stdout;
     assert!(report.contains("Not exact:"), "{report}");
     assert!(!report.contains("Nothing was lost"), "{report}");
+}
+
+/// If only what is inside of functions is counted, the counts before an exec are kept, too.
+#[test]
+fn exec_keeps_the_counts_inside_functions() {
+    let program = program("executes_itself.c");
+    let scratch = Scratch::new("exec-inside");
+    let file = scratch.file("p.json");
+    for option in ["--edges", "--paths"] {
+        let run = Run::ipath(["run", "--no-tui", option, "work", "-o"]).arg(&file);
+        let run = run.arg("--").arg(&program).args(["exe", "2", "10"]);
+        run.limit(LIMIT).run();
+        let found = entries(&file);
+        let blocks = list(&found["work"], "blocks");
+        // None in the first program, ten in the second, and ten in the last.
+        assert_eq!(blocks[0]["count"], 20, "{option}: {blocks:#?}");
+    }
 }

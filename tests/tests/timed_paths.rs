@@ -308,6 +308,7 @@ fn timed_paths_do_not_double_counts_of_lines() {
         run.run().expect(0);
         let export = Run::ipath(["export", "--to", "lcov", "-o", "-"]).arg(&file);
         let text = export.run().expect(0).stdout;
+        assert!(text.contains(",_Z4workil\n"), "{text}");
         let lines = text.lines().filter(|line| line.starts_with("DA:"));
         lines.map(str::to_owned).collect::<Vec<String>>()
     };
@@ -388,6 +389,26 @@ fn timed_paths_are_added_up() {
         all.into_iter()
             .eq(first.into_iter().map(|(n, count)| (n, 2 * count)))
     );
+}
+
+/// Other builds give the paths other numbers. The same lines are compared.
+#[test]
+fn timed_paths_of_two_builds_are_compared_by_their_lines() {
+    let scratch = Scratch::new("timed-paths-builds");
+    let [old, new] = ["-DOTHER=1", "-DOTHER=2"].map(|flag| {
+        let program = program_with("timed_paths.cc", &["-O0", "-g", flag, "-Wl,--build-id"]);
+        let file = scratch.file(&format!("{flag}.json"));
+        let run = Run::ipath(["run", "--no-tui", "-f", "work:paths", "-o"]).arg(&file);
+        run.arg("--").arg(&program).arg("30").run().expect(0);
+        file
+    });
+    let diff = Run::ipath(["diff", "--json"]).arg(&old).arg(&new).run();
+    let compared: Value = serde_json::from_str(&diff.stdout).expect("JSON");
+    let paths = list(&compared, "paths");
+    assert!(!paths.is_empty(), "{compared}");
+    for path in paths {
+        assert!(!path["old"].is_null() && !path["new"].is_null(), "{path}");
+    }
 }
 
 /// A path ends in the middle of a loop, so that the two cannot be timed together in one command.

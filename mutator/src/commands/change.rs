@@ -77,7 +77,7 @@ fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<
     let cause = match (given.inlined, given.timed.is_empty()) {
         (true, _) => "the metrics of an inlined copy do not change in a session",
         (false, true) => "points are only counted",
-        (false, false) => "the metrics of a loop do not change in a session",
+        (false, false) => "the metrics of loops and paths do not change in a session",
     };
     Err(Failure::new(operation, "-m", cause).usage())
 }

@@ -21,7 +21,7 @@ use ipath_base::printable::printable;
 use ipath_profile::clock;
 use ipath_profile::merge::Merger;
 use ipath_profile::report::loss_lines;
-use ipath_profile::{Changed, Profile, Unseen};
+use ipath_profile::{Changed, Inside, Profile, Unseen};
 use ipath_session::collect::Collector;
 use ipath_session::segment::SegmentError;
 use ipath_session::session::{Answering, Departures, Over, Session, SessionError};
@@ -251,7 +251,11 @@ impl Live {
             }
         };
         let _: Result<(), SessionError> = self.session.give_up();
-        let is_empty = |p: &Profile| p.calls() == 0 && loss_lines(p).is_empty();
+        let is_empty = |p: &Profile| {
+            p.calls() == 0
+                && loss_lines(p).is_empty()
+                && p.inside.iter().all(Inside::is_without_counts)
+        };
         if let Some(profile) = profile.filter(|profile| !is_empty(profile)) {
             let sum = self.before.get_or_insert_with(Merger::default);
             if let Err(error) = sum.add(&profile) {

@@ -78,6 +78,12 @@ impl Sites {
         let frames = frames.map(|f| match (address(f.module, f.address), f.part()) {
             (Some(at), FramePart::Copy(copy)) => format!("{at}\0{copy:x}"),
             (Some(at), FramePart::Path(path)) => format!("{at}\0path\0{path}"),
+            // The lines of the path, after its number. Paths on the same lines are compared in sum.
+            (None, FramePart::Path(_)) => {
+                let name = named(f);
+                let lines = name.split_once(": ").map(|(_, lines)| lines.to_owned());
+                lines.unwrap_or(name)
+            }
             (at, _) => at.unwrap_or_else(|| named(f)),
         });
         Self {

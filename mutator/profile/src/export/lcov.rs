@@ -80,7 +80,9 @@ fn name_of(function: &Function) -> String {
     } else {
         &function.linkage
     };
-    printable(name).replace(',', ";")
+    // The rows of timed paths have no linkage name.
+    let whole = name.strip_suffix(":paths").filter(|_| function.timed_paths);
+    printable(whole.unwrap_or(name)).replace(',', ";")
 }
 
 /// Adds the counts of lines. Code of a line in several functions, such as copies of an inline

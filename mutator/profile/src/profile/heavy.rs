@@ -28,6 +28,8 @@ struct Busiest {
     paths: usize,
     /// True if most of its calls are on paths with recursion.
     recurs: bool,
+    /// True if it has a metric that it can do without.
+    is_timed: bool,
 }
 
 impl Profile {
@@ -88,6 +90,8 @@ impl Profile {
             calls: count(index),
             paths: paths.len(),
             recurs: below > calls(&mut looked_at()) / 2,
+            // The call path of a path inside a function is known at its end.
+            is_timed: self.timers().next().is_some() && !self.functions[index].timed_paths,
         })
     }
 
@@ -118,7 +122,7 @@ impl Profile {
                 self.paths.iter().filter(|path| !is_overflow(path)).count()
             ));
         }
-        if self.timers().next().is_some() {
+        if busiest.is_timed {
             changes.push(format!("-m count for {}", busiest.name));
         }
         changes.push(format!("leave {} out", busiest.name));

@@ -178,6 +178,12 @@ impl Inside {
         }
     }
 
+    /// True if no block has been executed, as far as known.
+    pub fn is_without_counts(&self) -> bool {
+        let begun = self.path_totals.map_or(0, |totals| totals.begun);
+        begun == 0 && self.blocks.iter().all(|block| block.count == 0)
+    }
+
     /// The number of activations that began on a path and did not end it: they were left by an
     /// exception, by `longjmp` or by the end of their thread, or were in progress at the end.
     pub fn unfinished(&self) -> u64 {

@@ -70,9 +70,12 @@ pub(super) fn write_all<S: Serializer>(paths: &[TakenPath], to: S) -> Result<S::
     let entries = paths.iter().flat_map(|of| {
         let entry = |count, wall, path| InFile {
             of: TakenPath {
+                number: of.number,
+                start: of.start,
+                blocks: of.blocks.clone(),
+                end: of.end,
                 count,
                 contexts: Vec::new(),
-                ..of.clone()
             },
             wall,
             path,

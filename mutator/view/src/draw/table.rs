@@ -209,7 +209,9 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
 /// A remark for a function whose edges were counted. `None` for other rows.
 fn edges(state: &State, node: NodeId) -> Option<String> {
     let site = state.tree.function_at(node)?;
-    state.counts_inside(site)?;
+    let index = state.tree.function_index(site)?;
+    let counted = state.profile()?.functions.get(index)?;
+    state.counts_inside(site).filter(|_| !counted.timed_paths)?;
     Some(if state.has_only_edges(node) {
         "only edges counted".to_owned()
     } else {
