@@ -1,6 +1,7 @@
 //! `add`, `remove`, `snapshot` and `detach`: changes to a session from any terminal.
 
 use crate::commands::failures::SessionFailure;
+use patcher::inside::Part;
 use std::path::{Path, PathBuf};
 
 use super::measure::{check, metric_names, metrics, patterns, spots, unwatched, waiting};
@@ -64,6 +65,12 @@ fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile 
 const FOLLOWED: &str = "processes that ended while a command followed this one are only in the \
     profile of that command";
 
+/// True if a timed part is the paths of a function.
+fn times_paths(given: &Patterns) -> bool {
+    let mut timed = given.timed.iter().flatten();
+    timed.any(|spot| spot.part() == Some(Part::TimedPaths))
+}
+
 /// Fails if metrics are given for points, which are only counted: for `add` if nothing that is
 /// timed is given beside them, for `remove` if any point or loop is given.
 fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
@@ -77,7 +84,8 @@ fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<
     let cause = match (given.inlined, given.timed.is_empty()) {
         (true, _) => "the metrics of an inlined copy do not change in a session",
         (false, true) => "points are only counted",
-        (false, false) => "the metrics of loops and paths do not change in a session",
+        (false, false) if times_paths(given) => "the metrics of a path do not change in a session",
+        (false, false) => "the metrics of a loop do not change in a session",
     };
     Err(Failure::new(operation, "-m", cause).usage())
 }

@@ -31,6 +31,8 @@ pub struct Meter {
     pub entries: Estimate,
     /// The estimated cost of exits in compiled code.
     pub exits: Estimate,
+    /// The ticks of the end of a timed path, which also looks up the record of the path.
+    pub path_ends: Estimate,
     /// The amounts to add to the record's columns for the current call.
     pub amounts: Amounts,
     /// CPU time of the current call, in ticks. If that is unknown, the nested CPU time.

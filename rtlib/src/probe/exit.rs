@@ -13,6 +13,7 @@ use crate::calls::Calls;
 use crate::calls::activation::{Activation, doubted, lent, return_address};
 use crate::calls::left::Left;
 use crate::calls::meter::Meter;
+use crate::calls::overhead::Estimate;
 use crate::calls::{closing, coroutines, doubt, list, moving, slices};
 use crate::code;
 use crate::ledger::record;
@@ -33,6 +34,12 @@ pub(super) trait Leaving {
     const LENDS: bool = false;
     /// True at the end of a span, after which the call goes on.
     const IS_SPAN: bool = false;
+
+    /// The estimate of what the fast path in compiled code takes.
+    #[inline(always)]
+    fn estimate(meter: &mut Meter) -> &mut Estimate {
+        &mut meter.exits
+    }
 
     /// Prepares the activation for its end, with the row of the hook at `mark`. False if only the
     /// slow path can do that, in which `IS_SLOW` is true.
@@ -222,10 +229,11 @@ pub(super) unsafe fn fast<L: Leaving>(
             return thread;
         }
         let meter = &mut (*thread).meter;
-        let ticks = if meter.exits.is_due() {
-            meter.exits.learn(clock::now().wrapping_sub(now))
+        let estimate = L::estimate(meter);
+        let ticks = if estimate.is_due() {
+            estimate.learn(clock::now().wrapping_sub(now))
         } else {
-            meter.exits.ticks()
+            estimate.ticks()
         };
         meter.pass(ticks);
         busy::end(thread);

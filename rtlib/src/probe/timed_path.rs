@@ -15,6 +15,8 @@ use super::exit::Leaving;
 use super::point::{Framed, verify_pass};
 use super::{path, span, trial};
 use crate::calls::activation::Activation;
+use crate::calls::meter::Meter;
+use crate::calls::overhead::Estimate;
 use crate::calls::{cost, list};
 use crate::ledger::record;
 use crate::thread::Thread;
@@ -61,6 +63,11 @@ impl Leaving for PathEnd {
 
     fn returning(_: u64) -> u64 {
         0
+    }
+
+    #[inline(always)]
+    fn estimate(meter: &mut Meter) -> &mut Estimate {
+        &mut meter.path_ends
     }
 
     #[inline(always)]
