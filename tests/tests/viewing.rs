@@ -47,6 +47,20 @@ fn own_calls(target: Target) -> u64 {
         .expect("a number")
 }
 
+/// Waits until the session of a program has this many paths.
+fn await_paths(target: &Target, scratch: &Scratch, paths: usize) {
+    let (pid, file) = (target.pid().to_string(), scratch.file("now.json"));
+    for _ in 0..60 {
+        let snapshot = Run::ipath(["snapshot", &pid, "-o"]).arg(&file);
+        snapshot.run().expect(0);
+        if Profile::read(&file).paths.len() >= paths {
+            return;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    panic!("the program has not been on {paths} paths");
+}
+
 /// Every key, with 65,536 paths below one function: neither the screen nor the counts suffer.
 #[test]
 fn every_key_on_many_paths() {
@@ -92,6 +106,7 @@ fn every_key_on_many_paths() {
         std::thread::sleep(Duration::from_millis(300));
     }
     terminal.shows(&["walk", "CALLS"]);
+    await_paths(&target, &scratch, 1 << 16);
     left(&terminal);
     let mut profile = Profile::read(&file);
     // `e` replaces the patches of `leaf`, unless the program is too busy for it until the end.
