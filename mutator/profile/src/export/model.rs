@@ -77,9 +77,8 @@ pub(super) struct Model<'p> {
 fn owners(profile: &Profile) -> Vec<Option<&Function>> {
     let mut owners = vec![None; profile.frames.len()];
     for path in &profile.paths {
-        let first = path.stack.first();
-        if let Some(&first) = first.filter(|&&first| profile.frames[first].path.is_some()) {
-            owners[first] = profile.functions.get(path.function);
+        if profile.number_inside(path).is_some() {
+            owners[path.stack[0]] = profile.functions.get(path.function);
         }
     }
     owners

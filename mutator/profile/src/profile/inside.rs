@@ -178,7 +178,7 @@ impl Inside {
         }
     }
 
-    /// True if no block has been executed, as far as known.
+    /// True if nothing has been counted.
     pub fn is_without_counts(&self) -> bool {
         let begun = self.path_totals.map_or(0, |totals| totals.begun);
         begun == 0 && self.blocks.iter().all(|block| block.count == 0)

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::counts::{WALL, closed};
-use super::{Function, FunctionPart, Inside, Loop, PathContext, PathEntry, Profile};
+use super::{Function, Inside, Loop, PathContext, PathEntry, Profile};
 
 impl Profile {
     /// Gives the loops and the paths inside functions their times.
@@ -15,8 +15,14 @@ impl Profile {
     /// True for a call path of timed paths inside a function whose numbers are not known: they are
     /// under way, or were left. Their calls move to other call paths when they end.
     pub fn is_passing(&self, path: &PathEntry) -> bool {
-        let first = path.stack.first().map(|&frame| &self.frames[frame]);
-        self.functions[path.function].timed_paths && first.is_none_or(|frame| frame.path.is_none())
+        self.functions[path.function].timed_paths && self.number_inside(path).is_none()
+    }
+
+    /// The number of the path inside the function, if the call path begins with one. `None` for
+    /// other call paths.
+    pub(crate) fn number_inside(&self, path: &PathEntry) -> Option<u64> {
+        let &first = path.stack.first()?;
+        self.frames[first].path
     }
 
     /// The graphs of functions with their indexes in [`Profile::inside`], one for each function:
@@ -36,18 +42,12 @@ impl Profile {
     /// Gives each path inside a function whose paths are timed the call paths that led to it, with
     /// their times.
     fn time_paths(&mut self) {
-        let functions = self.functions.iter();
-        let are_timed: Vec<bool> = functions
-            .map(|function| function.part() == FunctionPart::Paths)
-            .collect();
-        if !are_timed.contains(&true) {
+        if self.functions.iter().all(|function| !function.timed_paths) {
             return;
         }
         let mut contexts: HashMap<(usize, u64), Vec<PathContext>> = HashMap::new();
         for (index, path) in self.paths.iter().enumerate() {
-            let first = path.stack.first().map(|&frame| &self.frames[frame]);
-            let number = first.and_then(|frame| frame.path);
-            let Some(number) = number.filter(|_| are_timed[path.function]) else {
+            let Some(number) = self.number_inside(path) else {
                 continue;
             };
             let count = path.metrics.count;
@@ -67,12 +67,12 @@ impl Profile {
         for graph in &self.inside {
             *graphs.entry(graph.function).or_default() += 1;
         }
-        let is_alone = |of: &&mut Inside| graphs[&of.function] == 1;
-        let timed = self.inside.iter_mut().filter(|of| are_timed[of.function]);
-        for graph in timed.filter(is_alone) {
+        for graph in &mut self.inside {
+            let is_alone = graphs[&graph.function] == 1;
             for path in &mut graph.paths {
+                // Those of the profiles of a sum have other indexes.
                 let known = contexts.remove(&(graph.function, path.number));
-                path.contexts = known.unwrap_or_default();
+                path.contexts = known.filter(|_| is_alone).unwrap_or_default();
             }
         }
     }

@@ -55,7 +55,7 @@ impl Selected {
     }
 }
 
-/// What a command counts and times inside one function.
+/// The counts and times that a command requests inside one function.
 #[derive(Default)]
 struct Asked {
     counts: Wanted,
