@@ -59,7 +59,7 @@ pub use liveness::{Free, Liveness};
 pub use loops::{Loop, LoopId, Loops};
 pub use never_returning::NeverReturning;
 pub use numbering::{Action, Numbering};
-pub use path_counting::{Followed, PathCounting, Pathless, TripCounting};
+pub use path_counting::{Followed, PathCall, PathCounting, Pathless, TripCounting};
 pub use path_step::{CountersKind, FrameAddress, PathHeader, PathStep, TimedPaths};
 pub use path_table::{End, Path, PathTable, Start, TooManyPaths};
 pub use place::Place;

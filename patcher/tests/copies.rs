@@ -92,7 +92,7 @@ impl Compared<'_> {
             return;
         };
         self.figures.functions += 1;
-        if let Ok(counting) = Counting::of(&inside.flow, &inside.graph) {
+        if let Ok(counting) = Counting::of(&inside.flow, &inside.graph, None) {
             let regions = Region::of_edges(self.image, context, &inside, &counting);
             for region in regions {
                 let counters = counting.counters.iter().map(|count| count.at);
@@ -104,7 +104,7 @@ impl Compared<'_> {
         }
         let code = (&inside.flow, &inside.graph);
         let followed = Followed::of(self.image, context, function, code);
-        if let Ok(paths) = followed.and_then(|followed| followed.paths()) {
+        if let Ok(paths) = followed.and_then(|followed| followed.paths(None)) {
             let own = (&paths.hooks[..], &paths.headers[..]);
             let regions = Region::of_paths(self.image, context, &inside, own);
             for region in regions {

@@ -291,7 +291,7 @@ impl Figures {
                     figures.add_counting(&flow, &graph);
                     let code = (&flow, &graph);
                     let followed = Followed::of(&image, &context, &function, code);
-                    figures.add_paths(followed.and_then(|followed| followed.paths()));
+                    figures.add_paths(followed.and_then(|followed| followed.paths(None)));
                     if figures.accepted.is_multiple_of(7) {
                         figures.plan(&image, &context, &function, &flow, &graph);
                     }
@@ -327,7 +327,7 @@ impl Figures {
     }
 
     fn add_counting(&mut self, flow: &Flow, graph: &Graph) {
-        let Ok(counting) = Counting::of(flow, graph) else {
+        let Ok(counting) = Counting::of(flow, graph, None) else {
             return;
         };
         self.countable += 1;
@@ -351,7 +351,7 @@ impl Figures {
         flow: &Flow,
         graph: &Graph,
     ) {
-        let Ok(counting) = Counting::of(flow, graph) else {
+        let Ok(counting) = Counting::of(flow, graph, None) else {
             return;
         };
         let nothing = Effects {

@@ -20,6 +20,7 @@ mod rows;
 mod schema;
 mod shared;
 mod site;
+mod transfers;
 mod trust;
 
 #[cfg(test)]
@@ -53,7 +54,7 @@ pub use document::{
     StopDoc,
 };
 pub use error::SegmentError;
-pub use inside::{EdgeDoc, InsideDoc, PathCounts, PathsDoc};
+pub use inside::{EarlierDoc, EdgeDoc, InsideDoc, PathCounts, PathsDoc};
 pub use journal::Journal;
 pub use layout::Shape;
 pub use lock::Lock;
@@ -64,6 +65,7 @@ pub use role::{Forking, Reach, Role, State, Witness};
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 use shared::Shared;
 pub use site::{BankedDoc, KeptDoc, PairDoc, SiteDoc};
+pub(crate) use transfers::edges_of;
 pub use trust::{Claim, family_at, is_segment_name, is_unnamed};
 
 /// A mapped segment.

@@ -54,12 +54,14 @@ pub struct NoPlace {
 impl Counting {
     /// Chooses the counters of a function.
     ///
+    /// `measured` has a count for each edge of the segments, if they are known ([`Chords::of`]).
+    ///
     /// # Errors
     /// No instruction is executed for an edge alone that must be counted.
-    pub fn of(flow: &Flow, graph: &Graph) -> Result<Self, NoPlace> {
+    pub fn of(flow: &Flow, graph: &Graph, measured: Option<&[u64]>) -> Result<Self, NoPlace> {
         let (segments, blocks) = divided(flow, graph);
         let loops = Loops::of(&segments);
-        let chords = Chords::of(&segments, &loops, None);
+        let chords = Chords::of(&segments, &loops, measured);
         let counted = chords.edges().iter().zip(0..);
         let live = Liveness::of(flow, graph);
         let free = |at: Svma| live.free_before(flow, graph, at);

@@ -44,8 +44,24 @@ pub struct PathCounting {
     pub paths: u64,
     /// The hooks: the address of the instruction, and the action.
     pub hooks: Vec<(Svma, PathStep)>,
+    /// For each hook, the edge of the segments whose transfers have the action.
+    pub edges: Vec<EdgeId>,
     /// The headers of loops at which the frame is known.
     pub headers: Vec<PathHeader>,
+    /// The calls of the function.
+    pub calls: Vec<PathCall>,
+}
+
+/// A call in which an activation may be on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathCall {
+    /// The address of the call.
+    pub at: Svma,
+    /// The return address.
+    pub back: Svma,
+    /// What has to be added to the sum during the call to get the lowest number of a path from
+    /// there. Modulo 2^64.
+    pub to_add: u64,
 }
 
 /// The hooks that count the trips of the loops of one function: how often the header is executed
@@ -89,6 +105,9 @@ impl TripCounting {
     /// The number of counters of a loop, without those before: one for each power of two.
     pub const COUNTERS: u32 = 64;
 }
+
+/// Hooks, each at an instruction, and the edge of each.
+type Hooks = (Vec<(Svma, PathStep)>, Vec<EdgeId>);
 
 /// The counters of a path or a loop.
 #[derive(Clone, Copy)]
@@ -145,15 +164,16 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
         })
     }
 
-    /// Chooses the hooks of the paths.
+    /// Chooses the hooks of the paths. `measured` has a count for each edge of the segments, if
+    /// they are known ([`Numbering::of`]). The numbers of the paths do not depend on it.
     ///
     /// # Errors
     /// The paths cannot be counted.
-    pub fn paths(&self) -> Result<PathCounting, Pathless> {
+    pub fn paths(&self, measured: Option<&[u64]>) -> Result<PathCounting, Pathless> {
         let Self {
             segments, loops, ..
         } = self;
-        let (cut, numbering) = self.numbered()?;
+        let (cut, numbering) = self.numbered(measured)?;
         let paths = numbering.paths();
         let own = Counters {
             first: 0,
@@ -170,11 +190,14 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
         });
         let actions = actions.map(|(edge, &action)| (edge, action, own));
         let (back, into_loops) = cut.edges().partition(|&edge| loops.is_back(edge));
+        let (hooks, edges) = self.hooks(actions)?;
         Ok(PathCounting {
-            hooks: self.hooks(actions)?,
+            hooks,
+            edges,
             back,
             into_loops,
             headers: self.headers(&numbering, own),
+            calls: self.calls(&numbering),
             paths,
         })
     }
@@ -182,12 +205,12 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
     /// Numbers the paths. If there are too many for counters of their own, they end where a loop is
     /// entered, if these edges have places and that is enough. Otherwise that is done only if the
     /// paths could not be counted at all.
-    fn numbered(&self) -> Result<(Cut, Numbering), Pathless> {
+    fn numbered(&self, measured: Option<&[u64]>) -> Result<(Cut, Numbering), Pathless> {
         let Self {
             segments, loops, ..
         } = self;
         let of = |cut: Cut| {
-            let numbering = Numbering::of(segments, loops, &cut, None).ok()?;
+            let numbering = Numbering::of(segments, loops, &cut, measured).ok()?;
             Some((cut, numbering)).filter(|(_, n)| n.paths() <= PathCounting::MOST_PATHS)
         };
         let is_enough = |(_, n): &(Cut, Numbering)| n.paths() <= PathCounting::MOST_COUNTED;
@@ -204,6 +227,19 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
             Some(split) if is_enough(&split) => Ok(split),
             split => whole.or(split).ok_or(Pathless::TooMany),
         }
+    }
+
+    /// The paths at the calls. A segment ends with its call.
+    fn calls(&self, numbering: &Numbering) -> Vec<PathCall> {
+        let segments = self.segments.block_ids().zip(self.segments.blocks());
+        let last = |insns: &std::ops::Range<usize>| self.flow.insns[insns.clone()].last();
+        let calls = segments.filter(|(_, segment)| last(&segment.insns).is_some_and(Insn::is_call));
+        let calls = calls.map(|(id, segment)| PathCall {
+            at: segment.last,
+            back: segment.range.end,
+            to_add: numbering.to_add(&self.segments, Node::Block(id)).0,
+        });
+        calls.collect()
     }
 
     /// The paths at the headers of loops.
@@ -281,17 +317,17 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
         let header = |of: usize| self.blocks[loops.loops()[of].header.index()];
         let counters = counted.iter().map(|&(of, own)| (header(of), own.first));
         Ok(TripCounting {
-            hooks: self.hooks(actions.into_iter())?,
+            hooks: self.hooks(actions.into_iter())?.0,
             counters: counters.collect(),
         })
     }
 
-    /// The hooks for these actions on edges of the segments, whose order they keep. At the same
-    /// instruction, those of arrivals come before those of departures.
+    /// The hooks for these actions on edges of the segments, whose order they keep, and the edge of
+    /// each. At the same instruction, those of arrivals come before those of departures.
     fn hooks(
         &self,
         actions: impl Iterator<Item = (EdgeId, Action, Counters)>,
-    ) -> Result<Vec<(Svma, PathStep)>, Pathless> {
+    ) -> Result<Hooks, Pathless> {
         let Self {
             flow,
             graph,
@@ -304,7 +340,7 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
             let (place, transfer) = placed(segments, edge)?;
             let (at, free) = at_free_place(flow, segments, (edge, place), free);
             let departs = !matches!(place, Place::Start(..));
-            Ok(((at, departs, transfer), place.at(), free, action, own))
+            Ok(((at, departs, transfer), place.at(), free, action, own, edge))
         });
         let mut placed = placed.collect::<Result<Vec<_>, NoPlace>>()?;
         are_comparable(placed.iter().map(|&((at, _, transfer), ..)| (at, transfer)))?;
@@ -316,7 +352,7 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
         let (frames, _) = frames.as_chunks::<2>();
         let hooks = placed.iter().zip(frames).zip(0..);
         let hooks = hooks.map(
-            |((&((at, _, transfer), place, free, action, own), &[frame, at_place]), number)| {
+            |((&((at, _, transfer), place, free, action, own, _), &[frame, at_place]), number)| {
                 let frame = frame.ok_or(Pathless::UnknownFrame(at))?;
                 at_place.ok_or(Pathless::UnknownFrame(place))?;
                 let step = PathStep {
@@ -333,7 +369,8 @@ impl<'a, 'd, 'c> Followed<'a, 'd, 'c> {
                 Ok((at, step))
             },
         );
-        hooks.collect()
+        let hooks = hooks.collect::<Result<_, Pathless>>()?;
+        Ok((hooks, placed.iter().map(|&(.., edge)| edge).collect()))
     }
 }
 

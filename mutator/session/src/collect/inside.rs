@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use abi::count::MOST_COUNTERS;
 use patcher::Svma;
-use patcher::inside::{self, EdgeId, Node, Path, PathTable, solve};
+use patcher::inside::{self, EdgeId, Path, PathTable};
 
 use super::frames::Frames;
 use crate::segment::{
-    Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Role, Segment,
+    Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, PathCounts, Role, Segment, edges_of,
 };
 use ipath_profile::report::places::path_name;
 use ipath_profile::{
@@ -111,44 +111,15 @@ impl InsideDoc {
                 .edges
                 .iter()
                 .all(|(from, to, _)| is_segment(from) && is_segment(to))
-            && self.counted.iter().all(is_edge)
+            && self
+                .layouts()
+                .all(|layout| layout.counted.iter().all(is_edge))
             && self.loops.iter().all(is_loop)
             && self.trips.iter().flatten().all(|&(of, _)| of < loops)
             && self.paths.iter().all(|paths| {
                 let has_counters = paths.hashed || paths.paths <= MOST_COUNTERS;
                 has_counters && paths.back.iter().chain(&paths.into_loops).all(is_edge)
             })
-    }
-
-    /// The table of its paths. `None` if paths are not counted.
-    fn path_table(&self) -> Option<PathTable> {
-        let paths = self.paths.as_ref()?;
-        let block = |segment: u32| Node::Block(inside::BlockId(segment));
-        let edges = self.edges.iter().map(|&(from, to, kind)| inside::Edge {
-            from: from.map_or(Node::Entry, block),
-            to: to.map_or(Node::Exit, block),
-            kind: match kind {
-                EdgeDoc::Left => inside::EdgeKind::Left,
-                _ => inside::EdgeKind::FallThrough,
-            },
-        });
-        let edges: Vec<inside::Edge> = edges.collect();
-        let is_cut = |edge: EdgeId| paths.is_back(edge.0) || paths.is_into_loop(edge.0);
-        PathTable::of(self.segments.len(), &edges, is_cut).ok()
-    }
-
-    /// The counts of all edges. `None` if they do not follow from these of the counters.
-    fn solve(&self, counts: &[u64]) -> Option<Vec<i128>> {
-        let outside = self.segments.len();
-        let node = |end: Option<u32>| end.map_or(outside, |segment| segment as usize);
-        let ends = self
-            .edges
-            .iter()
-            .map(|&(from, to, _)| (node(from), node(to)));
-        let ends: Vec<(usize, usize)> = ends.collect();
-        let counted = self.counted.iter().map(|&edge| edge as usize);
-        let counted: Vec<(usize, u64)> = counted.zip(counts.iter().copied()).collect();
-        solve(outside + 1, &ends, &counted).ok()
     }
 }
 
@@ -271,14 +242,14 @@ impl Graph {
     /// The counters are read twice. A count is a sum and difference of counters, so it is off by no
     /// more than all of them have advanced in between.
     fn look(&self, segment: &Segment) -> Inside {
-        let counted = self.doc.counted.len();
         let (counts, advance) = read_twice(
-            || segment.counts(self.doc.first, counted),
-            |counts| counts.iter().copied().fold(0, u64::wrapping_add),
+            || segment.edge_counters(&self.doc),
+            |counts| counts.iter().flatten().copied().fold(0, u64::wrapping_add),
         );
         let mut entry = self.entry.clone();
-        let uncertain = segment.counts(self.doc.uncertain(), 1)[0];
-        entry.uncertain = uncertain.saturating_add(advance);
+        let layouts = self.doc.layouts();
+        let uncertain = layouts.map(|layout| segment.counts(layout.uncertain(), 1)[0]);
+        entry.uncertain = uncertain.fold(advance, u64::saturating_add);
         for &(of, number) in self.doc.trips.iter().flatten() {
             let own = &mut entry.loops[of as usize];
             (own.trips, own.unknown_trips) = segment.trips(&self.doc, number);
@@ -286,7 +257,7 @@ impl Graph {
         let along = self.look_at_paths(segment, &mut entry);
         // Without counters of edges, their counts are those on all paths.
         let all = match along {
-            Some(along) if counted == 0 => Some(along),
+            Some(along) if self.doc.counted.is_empty() => Some(along),
             _ => self.doc.solve(&counts),
         };
         if let Some(all) = all {
@@ -421,19 +392,6 @@ fn read_twice<T>(read: impl Fn() -> T, sum: impl Fn(&T) -> u64) -> (T, u64) {
         counts = again;
     }
     (counts, advance)
-}
-
-/// All edges of a path, with those at its start and its end.
-fn edges_of(path: &Path) -> impl Iterator<Item = EdgeId> + '_ {
-    let start = match path.start {
-        inside::Start::Entry(edge) => Some(edge),
-        inside::Start::Header(_) => None,
-    };
-    let (inside::End::Exit(end) | inside::End::Cut(end)) = path.end;
-    start
-        .into_iter()
-        .chain(path.edges.iter().copied())
-        .chain([end])
 }
 
 /// The blocks of a loop: its header, and those from which control reaches the `sources` without

@@ -37,6 +37,43 @@ pub struct InsideDoc {
     pub trips: Option<Vec<(u32, u32)>>,
     /// The loops: header, enclosing loop, and the blocks from which control returns to the header.
     pub loops: Vec<(u32, Option<u32>, Vec<u32>)>,
+    /// True if the places of the counters were chosen by counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_counts: bool,
+    /// The counters that went out when others came in at other places. Their values are a part of
+    /// the counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierDoc>,
+}
+
+/// Counters of a function that went out, for the same edges and paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierDoc {
+    /// The number of the first counter.
+    pub first: u32,
+    /// For each counter, the edge that it counted.
+    pub counted: Vec<u32>,
+}
+
+/// The counters that were in at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'d> {
+    /// The number of the first counter.
+    pub first: u32,
+    /// For each counter, the edge that it counts.
+    pub counted: &'d [u32],
+}
+
+impl Layout<'_> {
+    /// The number of the counter of uncertain activations.
+    pub fn uncertain(&self) -> u32 {
+        self.first.saturating_add(self.counted.len() as u32)
+    }
+
+    /// The number of the first counter of paths.
+    fn first_of_paths(&self) -> u32 {
+        self.uncertain().saturating_add(1)
+    }
 }
 
 impl InsideDoc {
@@ -51,21 +88,39 @@ impl InsideDoc {
             .saturating_add(trips)
     }
 
+    /// The counters, the present ones last.
+    pub fn layouts(&self) -> impl Iterator<Item = Layout<'_>> {
+        let earlier = self.earlier.iter().map(|earlier| Layout {
+            first: earlier.first,
+            counted: &earlier.counted,
+        });
+        earlier.chain([self.layout()])
+    }
+
+    /// The present counters.
+    fn layout(&self) -> Layout<'_> {
+        Layout {
+            first: self.first,
+            counted: &self.counted,
+        }
+    }
+
     /// The numbers that identify what is followed: the first counters of the paths and of loops.
     pub fn followed(&self) -> impl Iterator<Item = u32> + '_ {
-        let paths = self.paths.iter().map(|_| self.first_of_paths());
+        let paths = self.layouts().filter(|_| self.paths.is_some());
+        let paths = paths.map(|layout| layout.first_of_paths());
         let trips = self.trips.iter().flatten();
         paths.chain(trips.map(|&(_, number)| self.first.saturating_add(number)))
     }
 
     /// The number of the first counter of paths.
     pub fn first_of_paths(&self) -> u32 {
-        self.uncertain().saturating_add(1)
+        self.layout().first_of_paths()
     }
 
     /// The number of the counter of uncertain activations.
     pub fn uncertain(&self) -> u32 {
-        self.first.saturating_add(self.counted.len() as u32)
+        self.layout().uncertain()
     }
 }
 
@@ -183,24 +238,35 @@ impl Segment {
         let Some(paths) = &inside.paths else {
             return PathCounts::default();
         };
-        let first = inside.first_of_paths();
+        let mut sums = PathCounts::default();
+        for layout in inside.layouts() {
+            self.add_path_counts(paths, layout.first_of_paths(), &mut sums);
+        }
+        sums
+    }
+
+    /// Adds the counts of paths whose counters begin at number `first`.
+    fn add_path_counts(&self, paths: &PathsDoc, first: u32, sums: &mut PathCounts) {
         let before = self.counts(first, BEFORE as usize);
         let of_paths = first.saturating_add(BEFORE);
-        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut add = |number: u64, count: u64| {
+            let sum = sums.counts.entry(number).or_default();
+            *sum = sum.saturating_add(count);
+        };
         if paths.hashed {
-            for (number, count) in self.hashed_counts(of_paths) {
-                let sum = counts.entry(number).or_default();
-                *sum = sum.saturating_add(count);
-            }
+            let hashed = self.hashed_counts(of_paths);
+            hashed.for_each(|(number, count)| add(number, count));
         } else {
             let all = self.counts(of_paths, usize::try_from(paths.paths).unwrap_or(0));
-            counts.extend((0..).zip(all).filter(|&(_, count)| count > 0));
+            let taken = (0..).zip(all).filter(|&(_, count)| count > 0);
+            taken.for_each(|(number, count)| add(number, count));
         }
-        PathCounts {
-            counts,
-            begun: before[BEGUN as usize],
-            unknown: before[UNKNOWN as usize],
-            uncounted: before[UNCOUNTED as usize],
+        for (sum, number) in [
+            (&mut sums.begun, BEGUN),
+            (&mut sums.unknown, UNKNOWN),
+            (&mut sums.uncounted, UNCOUNTED),
+        ] {
+            *sum = sum.wrapping_add(before[number as usize]);
         }
     }
 

@@ -7,20 +7,21 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
 
 use super::ahead::Ahead;
 use super::departing::Departures;
+use super::exchange::exchange_until;
 use super::generated::{Call, Generated};
 use super::pending::LookedThrough;
 use super::published::publish_tables;
 use super::registered::RegisteredCode;
 use super::tables::{answers, prepare, publish_rules, publish_unasked, quick_answers, table_key};
 use super::{Session, SessionError};
-use crate::segment::{Asking, Question, SegmentError};
+use crate::segment::{Asking, Question};
 use ipath_profile::clock;
 use ipath_symbols::jit::makes_code;
 use ipath_target::process::Process;
@@ -44,10 +45,22 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The most unfinished questions that a thread waits for.
 const MOST_UNWRITTEN: usize = 1 << 10;
 
-/// A thread that finds the rules that a session's runtime asks for. It ends when this is dropped.
+/// A thread that finds the rules that a session's runtime asks for, and one that exchanges
+/// counters. They end when this is dropped.
 pub struct Answering {
-    /// Carries no messages: dropping it ends the thread.
+    /// These carry no messages: dropping one ends its thread.
     _until: Sender<()>,
+    exchanging: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        // A change of the target is not left half done.
+        if let Some((until, thread)) = self.exchanging.take() {
+            drop(until);
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Answering {
@@ -55,6 +68,12 @@ impl Answering {
     /// threads that leave the program.
     pub fn begin(process: &Process, departures: Option<Arc<dyn Departures>>) -> Self {
         let (until, is_over) = mpsc::channel::<()>();
+        let of = process.clone();
+        let (exchanges_until, exchanges_over) = mpsc::channel::<()>();
+        let exchange = move || exchange_until(&of, &exchanges_over);
+        let exchanging = thread::Builder::new()
+            .name("counters".into())
+            .spawn(exchange);
         let process = process.clone();
         let work = move || {
             let Ok(session) = Session::open_to_change(&process) else {
@@ -73,7 +92,7 @@ impl Answering {
                     bounded = Instant::now();
                 }
                 if let Err(error) = answers.look_at_loads()
-                    && is_end(&error)
+                    && error.is_end()
                 {
                     return;
                 }
@@ -86,7 +105,7 @@ impl Answering {
                     // As long as the look took, so that this uses at most half of a processor.
                     Ok(true) => begun.elapsed().min(SHORT),
                     Ok(false) => answers.sleep(),
-                    Err(error) if is_end(&error) => return,
+                    Err(error) if error.is_end() => return,
                     // Another command may hold the lock, or descriptors may have run out.
                     Err(_) => (REST * (1 << failures.min(10))).min(LONGEST_REST),
                 };
@@ -94,7 +113,10 @@ impl Answering {
         };
         // Without a thread nothing is answered. The thread inherits its creator's signal mask.
         let _ = thread::Builder::new().name("rules".into()).spawn(work);
-        Self { _until: until }
+        Self {
+            _until: until,
+            exchanging: exchanging.ok().map(|thread| (exchanges_until, thread)),
+        }
     }
 }
 
@@ -376,16 +398,4 @@ enum Closely {
 fn is_call_in(module: &Module, at: Avma) -> bool {
     let call = Avma(at.0.wrapping_sub(1));
     module.code.iter().any(|mapping| mapping.contains(call))
-}
-
-/// True if there is no session left to answer.
-fn is_end(error: &SessionError) -> bool {
-    match error {
-        SessionError::Gone(_) => true,
-        SessionError::Segment(error) => {
-            matches!(error, SegmentError::Missing | SegmentError::Corrupt(_))
-        }
-        SessionError::Process(error) => error.loss().is_some(),
-        _ => false,
-    }
 }

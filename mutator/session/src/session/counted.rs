@@ -5,7 +5,7 @@ use std::sync::Arc;
 use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{
-    self, BlockId, Counting, Edge, EdgeKind, Followed, Graph, Inside, LoopId, Node, Part,
+    self, BlockId, Counting, Edge, EdgeKind, Followed, Graph, Inside, LoopId, Node, Part, PathCall,
     PathCounting, PathHeader, PathStep, Pathless, Region, TripCounting,
 };
 use patcher::plan::{Effect, ProbePoint};
@@ -63,6 +63,10 @@ pub struct Counted {
     pub(super) wanted: Wanted,
     /// The hook of each counter. Numbers are those within the function.
     pub(super) hooks: Vec<ProbePoint>,
+    /// For each hook of an edge or path, the edge of the document at which it runs.
+    edges: Vec<u32>,
+    /// The calls in which an activation may be on a path.
+    pub(super) calls: Vec<PathCall>,
     /// The loops that can run from copies with their counters.
     pub(super) regions: Vec<Arc<Region>>,
     /// The graph, with counters from number 0 on.
@@ -87,15 +91,19 @@ impl Counted {
         self.wanted.title(&self.name)
     }
 
-    /// The counters of a function that has been analyzed. `name` is its name in reports.
+    /// The counters of a function that has been analyzed. `name` is its name in reports. `measured`
+    /// has a count for each edge of the document, if they are known: the counters are where these
+    /// are low.
     pub(super) fn of(
         image: &OpenImage,
         function: &Function,
         inside: Result<&Inside, &inside::Refusal>,
         (name, wanted): (String, Wanted),
+        measured: Option<&[u64]>,
     ) -> Self {
         let counters = inside.map_err(|refusal| refusal.to_string());
-        let counters = counters.and_then(|inside| Counters::of(image, function, inside, wanted));
+        let counters =
+            counters.and_then(|inside| Counters::of(image, function, inside, (wanted, measured)));
         let (counters, refused) = match counters {
             Ok(counters) => (counters, None),
             Err(cause) => (Counters::default(), Some(Refusal::Inside(cause))),
@@ -104,6 +112,8 @@ impl Counted {
             name,
             wanted,
             hooks: counters.hooks,
+            edges: counters.edges,
+            calls: counters.calls,
             regions: counters.regions,
             inside: counters.document,
             refused,
@@ -115,6 +125,8 @@ impl Counted {
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) hooks: Vec<ProbePoint>,
+    edges: Vec<u32>,
+    calls: Vec<PathCall>,
     regions: Vec<Arc<Region>>,
     pub(super) document: InsideDoc,
 }
@@ -133,7 +145,7 @@ impl Counters {
             paths: true,
             ..Wanted::default()
         };
-        Self::of(image, function, inside, wanted)
+        Self::of(image, function, inside, (wanted, None))
     }
 
     /// Fails with the reason in words if what is wanted cannot be counted.
@@ -141,22 +153,24 @@ impl Counters {
         image: &OpenImage,
         function: &Function,
         inside: &Inside,
-        wanted: Wanted,
+        (wanted, measured): (Wanted, Option<&[u64]>),
     ) -> Result<Self, String> {
         let mut own = Self::default();
         if wanted.edges {
-            let counting = Counting::of(&inside.flow, &inside.graph);
+            let counting = Counting::of(&inside.flow, &inside.graph, measured);
             let counting = counting.map_err(|no_place| no_place.to_string())?;
             own.hooks = hooks(&counting);
             own.regions = regions(image, inside, &counting);
             own.document = document(&counting.segments, &counting.blocks, inside);
             let edges = counting.counters.iter().map(|count| count.edge.0);
             own.document.counted = edges.collect();
+            own.edges.clone_from(&own.document.counted);
         }
         if wanted.paths || wanted.trips {
-            let followed = own.follow(image, function, inside, wanted);
+            let followed = own.follow(image, function, inside, (wanted, measured));
             followed.map_err(|pathless| pathless.to_string())?;
         }
+        own.document.by_counts = measured.is_some();
         Ok(own)
     }
 
@@ -166,7 +180,7 @@ impl Counters {
         image: &OpenImage,
         function: &Function,
         inside: &Inside,
-        wanted: Wanted,
+        (wanted, measured): (Wanted, Option<&[u64]>),
     ) -> Result<(), Pathless> {
         let code = (&inside.flow, &inside.graph);
         let followed = Followed::of(image.image(), image.context(), function, code)?;
@@ -174,7 +188,7 @@ impl Counters {
             if self.document.edges.is_empty() {
                 self.document = document(&followed.segments, &followed.blocks, inside);
             }
-            self.add_paths(image, inside, &followed.paths()?);
+            self.add_paths(image, inside, &followed.paths(measured)?);
         }
         if wanted.trips {
             self.add_trips(&followed.trips()?, inside);
@@ -223,6 +237,8 @@ impl Counters {
         let first = self.document.first_of_paths();
         let are_alone = self.hooks.is_empty();
         self.add_steps(&paths.hooks, first);
+        self.edges.extend(paths.edges.iter().map(|edge| edge.0));
+        self.calls.clone_from(&paths.calls);
         self.regions.clear();
         if are_alone {
             let headers = paths.headers.iter().map(|&header| {
@@ -244,6 +260,15 @@ impl Counters {
 }
 
 impl Counted {
+    /// How often the hooks outside of copies run if the edges are taken so often.
+    pub(super) fn runs(&self, transfers: &[u64]) -> u64 {
+        let is_copied = |at| self.regions.iter().any(|region| region.has_all_of(at));
+        let hooks = self.hooks.iter().zip(&self.edges);
+        let hooks = hooks.filter(|(hook, _)| !is_copied(hook.at));
+        let runs = hooks.filter_map(|(_, &edge)| transfers.get(edge as usize));
+        runs.copied().fold(0, u64::saturating_add)
+    }
+
     /// The hooks if these regions run from copies: the ways into the copies, and the counters
     /// outside of them.
     pub(super) fn hooks_beside(&self, regions: &[Arc<Region>]) -> Vec<ProbePoint> {
@@ -296,7 +321,6 @@ fn document(segments: &Graph, blocks_of: &[BlockId], inside: &Inside) -> InsideD
         (of.header.0, parent, sources.collect())
     });
     InsideDoc {
-        first: 0,
         blocks: blocks
             .map(|range| (range.start.0, range.end.0 - range.start.0))
             .collect(),
@@ -304,9 +328,7 @@ fn document(segments: &Graph, blocks_of: &[BlockId], inside: &Inside) -> InsideD
         edges: edges
             .map(|edge| (number(edge.from), number(edge.to), kind(edge)))
             .collect(),
-        counted: Vec::new(),
-        paths: None,
-        trips: None,
         loops: loops.collect(),
+        ..InsideDoc::default()
     }
 }

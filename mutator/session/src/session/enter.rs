@@ -25,8 +25,8 @@ use super::refusing::{module_id, refuse_candidate};
 use super::runtime_memory::read;
 use super::{Candidate, Changed, Point, Refusal, SessionError};
 use crate::segment::{
-    BankedDoc, Document, FunctionDoc, InsideDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role,
-    Segment, SegmentError, SiteDoc, State,
+    BankedDoc, Document, EarlierDoc, FunctionDoc, InsideDoc, Journal, KeptDoc, PairDoc, Reach,
+    RegionDoc, Role, Segment, SegmentError, SiteDoc, State,
 };
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Extent, Mapping};
@@ -251,14 +251,24 @@ fn take_counters(
         relaid,
         ..
     } = candidate;
-    // The number before the first one is never read.
     let row = relaid.as_ref().and_then(|relaid| relaid.edges);
     let known = row.and_then(|id| locked.document.functions[id].inside.as_ref());
     if let (Some(counted), Some(known)) = (&mut *counted, known) {
-        // The counts go on.
-        counted.inside.first = known.first;
-        plan.number_counters_from(known.first);
-        return Ok(Ok(()));
+        counted.inside.earlier.clone_from(&known.earlier);
+        // Those of paths do not depend on the places of the hooks. If these change, no hook is
+        // running, and no activation is on a path with a sum of the old ones.
+        let is_alike =
+            !known.by_counts && (!counted.inside.by_counts || counted.inside.counted.is_empty());
+        if is_alike {
+            // The counts go on.
+            counted.inside.first = known.first;
+            plan.number_counters_from(known.first);
+            return Ok(Ok(()));
+        }
+        counted.inside.earlier.push(EarlierDoc {
+            first: known.first,
+            counted: known.counted.clone(),
+        });
     }
     let timed = points.iter_mut().filter_map(|point| point.paths.as_mut());
     let timed = timed.map(|paths| &mut paths.inside);
@@ -268,6 +278,7 @@ fn take_counters(
     let Some(count) = ends.max() else {
         return Ok(Ok(()));
     };
+    // The number before the first one is never read.
     let first = locked.document.edge_counters.max(CLAIM + 1);
     if !locked.segment.add_counters(first, count)? {
         let why = format!("the session has no room for its {count} counters");
@@ -385,7 +396,9 @@ fn enter_rows(
     let points: Vec<FunctionDoc> = points.chain(counted).collect();
     let functions = &mut locked.document.functions;
     if let Some(id) = relaid.edges {
+        let counted = candidate.counted.as_ref();
         functions[id].carried_by = carrier;
+        functions[id].inside = counted.map(|counted| Box::new(counted.inside.clone()));
     }
     let function = Some(carried).filter(|_| candidate.carries_itself());
     let function = match (relaid.function, function) {

@@ -175,6 +175,18 @@ impl SessionError {
         }
     }
 
+    /// True if there is no session any more.
+    pub(super) fn is_end(&self) -> bool {
+        match self {
+            Self::Gone(_) => true,
+            Self::Segment(error) => {
+                matches!(error, SegmentError::Missing | SegmentError::Corrupt(_))
+            }
+            Self::Process(error) => error.loss().is_some(),
+            _ => false,
+        }
+    }
+
     /// True if the error may only be a symptom of a process that is ending.
     pub fn may_come_of_an_end(&self) -> bool {
         use SessionError::*;

@@ -78,7 +78,7 @@ impl Pointed {
         let (image, function) = (&self.image, &self.function);
         if asked.counts != Wanted::default() {
             let of = (name.to_owned(), asked.counts);
-            self.counted = Some(Counted::of(image, function, inside, of));
+            self.counted = Some(Counted::of(image, function, inside, of, None));
         }
         if let (false, Ok(inside)) = (asked.loops.is_empty(), inside) {
             let loops = spans(image, function, inside, (name, &asked.loops));

@@ -123,6 +123,16 @@ impl Document {
     }
 }
 
+/// What a candidate has to say about its rows if it counts the same in the function of row `id`
+/// with other hooks. `None` if anything else is measured there.
+pub(super) fn rows_alone(document: &Document, id: usize) -> Option<Relaid> {
+    let row = &document.functions[id];
+    let rows = Rows::of(document, document.place_of(row)?)?;
+    let own: Vec<usize> = row.carried_by.into_iter().chain([id]).collect();
+    let is_alone = rows.edges == Some(id) && rows.are_in.iter().all(|id| own.contains(id));
+    is_alone.then(|| rows.relaid(false, true))
+}
+
 /// The candidate that counts the edges of `pointed` and keeps what else is measured in the
 /// function. The error is the reason if the edges are refused. `None` if the function needs no new
 /// patches, or if it cannot have them because it has points.
@@ -217,6 +227,7 @@ pub(super) fn with_calls(document: &Document, candidates: &mut [Candidate]) {
                 function,
                 inside.as_ref(),
                 (candidate.name.clone(), wanted),
+                None,
             );
             let alone = candidate.plan.clone();
             candidate.counted = Some(counted);

@@ -1,18 +1,13 @@
 //! Activations that are under way when the counting of edges begins or ends.
 
-use std::mem::offset_of;
 use std::sync::Arc;
 
-use abi::image::SYMBOL_PATHS;
-use abi::path::{FRAME_SLOTS, SLOTS_BYTES, Slot};
 use patcher::{Avma, Svma};
 
-use super::runtime_memory::read;
+use super::SessionError;
 use super::stack_scan::Stacks;
 use super::view::View;
-use super::write::write;
-use super::{SessionError, symbol};
-use crate::segment::{FunctionDoc, InsideDoc};
+use crate::segment::{FunctionDoc, InsideDoc, Role};
 use ipath_target::process::{Extent, Memory};
 use ipath_target::tracee::Stopped;
 
@@ -20,6 +15,12 @@ use ipath_target::tracee::Stopped;
 struct Code<'d> {
     inside: &'d InsideDoc,
     extents: Vec<Extent>,
+}
+
+impl Code<'_> {
+    fn contains(&self, pc: Avma) -> bool {
+        self.extents.iter().any(|extent| extent.contains(pc))
+    }
 }
 
 impl View<'_> {
@@ -41,50 +42,36 @@ impl View<'_> {
             let mut pcs = vec![thread.pc()];
             pcs.extend(stacks.interrupted(memory, thread.sp()));
             for code in &codes {
-                let is_in = |pc: &&Avma| code.extents.iter().any(|extent| extent.contains(**pc));
-                let count = pcs.iter().filter(is_in).count() as u64;
+                let count = pcs.iter().filter(|&&pc| code.contains(pc)).count() as u64;
                 self.segment.add_to_counter(code.inside.uncertain(), count);
             }
         }
     }
 
-    /// Frees the slots of activations that were on a path when the hooks of these carriers went
-    /// out. They have gone on since then.
+    /// True if no thread is in the function `id`, outside of calls. A thread in the runtime may be
+    /// counting.
     ///
     /// # Errors
-    /// The runtime's memory cannot be read or written.
-    pub(super) fn forget_paths(
+    /// The target cannot be read.
+    pub(super) fn is_outside(
         &self,
         stopped: &mut Stopped,
-        ids: &[usize],
-    ) -> Result<(), SessionError> {
-        let functions = self.document.functions.iter();
-        let carried = functions.filter(|f| f.carried_by.is_some_and(|id| ids.contains(&id)));
-        let inside = carried.filter_map(|function| function.inside.as_deref());
-        let of: Vec<u32> = inside.flat_map(InsideDoc::followed).collect();
-        if of.is_empty() {
-            return Ok(());
-        }
-        let table = symbol(self.document, SYMBOL_PATHS)?;
+        stacks: &mut Stacks,
+        id: usize,
+    ) -> Result<bool, SessionError> {
+        let Some(code) = self.code_of(&self.document.functions[id]) else {
+            return Ok(false);
+        };
         let space = Arc::clone(self.space);
-        let slots = read(space.memory(), table, SLOTS_BYTES as usize)?;
-        let (slots, _) = slots.as_chunks::<{ size_of::<Slot>() }>();
-        for (index, slot) in (0..).zip(slots) {
-            let (words, _) = slot.as_chunks();
-            let word = words.get(offset_of!(Slot, activation) / 8);
-            let activation = word.map_or(0, |&word| u64::from_le_bytes(word));
-            if of.contains(&Slot::function(activation)) {
-                let at = table.plus(index * size_of::<Slot>() as u64);
-                let is_of_frame = index < FRAME_SLOTS as u64;
-                let free = if is_of_frame {
-                    Slot::page(activation)
-                } else {
-                    0
-                };
-                write(stopped.text(), at, &free.to_le_bytes())?;
+        for thread in stopped.threads() {
+            self.renew(space.memory(), stacks, thread)?;
+            let mut pcs = stacks.interrupted(space.memory(), thread.sp());
+            pcs.push(thread.pc());
+            if pcs.into_iter().any(|pc| code.contains(pc)) {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn counted_code(&self, ids: &[usize]) -> Vec<Code<'_>> {
@@ -102,8 +89,11 @@ impl View<'_> {
             start: bias.to_avma(Svma(address)),
             len,
         });
-        let carrier = &self.document.functions[function.carried_by?];
-        let trampolines = carrier.sites.iter().map(|site| site.trampoline);
+        // Threads may still be in the trampolines of carriers that have been replaced.
+        let place = |f: &FunctionDoc| (f.module, f.address);
+        let carriers = self.document.functions.iter();
+        let carriers = carriers.filter(|f| f.role == Role::Carrier && place(f) == place(function));
+        let trampolines = carriers.flat_map(|f| f.sites.iter().map(|site| site.trampoline));
         let extents = blocks
             .chain(trampolines)
             .chain([self.document.image])

@@ -397,6 +397,7 @@ fn edges(name: &str) -> Pointed {
         &function(name),
         inside.as_ref(),
         (name.to_owned(), wanted),
+        None,
     );
     Pointed {
         function: function(name),

@@ -1,0 +1,353 @@
+//! Counters at other places, once the counts show which edges are taken seldom.
+//!
+//! Counters come in where edges are expected to be taken seldom. Soon the counts tell how often
+//! they are. If others would run less often, the counters are exchanged in one stop, in a moment in
+//! which no thread is in the function outside of calls. So every transfer is counted either by the
+//! old counters or by the new ones. Both are parts of the counts ([`InsideDoc::layouts`]). The
+//! sum of a path depends on the places of the hooks, so the sums of all activations change with
+//! them, by the calls in which these are.
+//!
+//! [`InsideDoc::layouts`]: crate::segment::InsideDoc::layouts
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use patcher::inside::{Inside, NeverReturning};
+
+use super::copies;
+use super::counted::{Counted, Wanted};
+use super::decide::{Change, decide};
+use super::enter::prepare;
+use super::locked::Locked;
+use super::pointed::Pointed;
+use super::relaid::{function_of, rows_alone};
+use super::slots::{AtCall, at_calls};
+use super::stack_scan::Stacks;
+use super::write::{Part, switch};
+use super::{Changed, Selection, Session, SessionError, allowed};
+use crate::segment::{Role, State};
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Process, Space};
+use ipath_target::tracee::{Stopped, pause};
+
+/// The time between two looks at the document, and the age of counters at the first look at their
+/// counts. The later looks at them are when they are 4, 16, 64, ... times as old.
+const PERIOD: Duration = Duration::from_millis(250);
+/// The most looks at the counts of a function.
+const LOOKS: u32 = 5;
+/// The least number of runs that other counters would have saved. An exchange costs the program
+/// some milliseconds, as do so many runs.
+const WORTH: u64 = 1_000_000;
+/// Other counters must save one in this many runs.
+const SHARE: u64 = 8;
+/// The most stops in search of a moment in which no thread is in the function.
+const STOPS: usize = 12;
+/// The most time in these stops.
+const MOST_STOPPED: Duration = Duration::from_millis(20);
+/// The reason for a stop in which a thread was in the function.
+const BUSY: &str = "counters (busy)";
+/// The time that threads run between two of them.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// Exchanges counters until the sender of `is_over` is dropped.
+pub(super) fn exchange_until(process: &Process, is_over: &Receiver<()>) {
+    let Ok(session) = Session::open_to_change(process) else {
+        return;
+    };
+    let mut looks = Looks {
+        session,
+        seen: HashMap::new(),
+    };
+    while is_over.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        // After other errors, the old counters are in, or none if these could not be restored.
+        if looks.look(is_over).is_err_and(|error| error.is_end()) {
+            return;
+        }
+    }
+}
+
+/// The looks at the counts of functions.
+struct Looks {
+    session: Session,
+    /// When each row was first seen with its counters in, and the number of looks since then.
+    seen: HashMap<usize, (Instant, u32)>,
+}
+
+impl Looks {
+    fn look(&mut self, is_over: &Receiver<()>) -> Result<(), SessionError> {
+        self.session.refresh()?;
+        for id in self.due() {
+            let better = self.session.better(id)?;
+            // Making the plan takes a while.
+            let is_over = is_over.try_recv() == Err(TryRecvError::Disconnected);
+            if let Some(better) = better.filter(|_| !is_over) {
+                self.session.exchange(id, better)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows whose counts are to be looked at now.
+    fn due(&mut self) -> Vec<usize> {
+        let functions = self.session.document.functions.iter().enumerate();
+        let can_change = functions.filter(|(_, f)| {
+            let inside = f.inside.as_deref();
+            let is_plain = inside.is_some_and(|inside| {
+                // The sums of paths stay where they are only if their counters do.
+                let is_one_kind = inside.paths.is_none() || inside.counted.is_empty();
+                let is_first = !inside.by_counts && inside.earlier.is_empty();
+                is_first && is_one_kind && inside.trips.is_none()
+            });
+            f.role == Role::Edges && f.is_in() && is_plain
+        });
+        let mut due = Vec::new();
+        for (id, _) in can_change {
+            let (since, looks) = self.seen.entry(id).or_insert((Instant::now(), 0));
+            if *looks < LOOKS && since.elapsed() >= PERIOD * 4_u32.pow(*looks) {
+                *looks += 1;
+                due.push(id);
+            }
+        }
+        due
+    }
+}
+
+/// Better counters for a function.
+struct Better {
+    space: Arc<Space>,
+    modules: Vec<Module>,
+    /// The carrier of the present counters.
+    carrier: usize,
+    /// The number of the first of the present counters.
+    first: u32,
+    /// The calls, if the paths are counted.
+    calls: Vec<AtCall>,
+    selection: Selection,
+}
+
+impl Session {
+    /// Counters for row `id` that would run less often than the present ones. `None` if that would
+    /// not pay, or if the function is also measured in another way.
+    fn better(&self, id: usize) -> Result<Option<Better>, SessionError> {
+        let row = &self.document.functions[id];
+        let Some((carrier, inside)) = row.carried_by.zip(row.inside.as_deref()) else {
+            return Ok(None);
+        };
+        let Some(relaid) = rows_alone(&self.document, id) else {
+            return Ok(None);
+        };
+        let transfers = self.segment.transfers(inside);
+        let transfers =
+            transfers.filter(|all| all.iter().copied().fold(0, u64::saturating_add) >= WORTH);
+        let Some(transfers) = transfers else {
+            return Ok(None);
+        };
+        let space = Arc::new(Space::open(&self.process)?);
+        let modules = modules(&self.process, &space.maps()?);
+        let Some((origin, function)) = function_of(&self.document, &modules, row) else {
+            return Ok(None);
+        };
+        let image = Arc::clone(&origin.image);
+        let mut calls = NeverReturning::default();
+        let code = Inside::of(image.image(), image.context(), &function, &mut calls);
+        let counted = |measured: Option<&[u64]>| {
+            let of = (row.name.clone(), Wanted::of(row));
+            Counted::of(&image, &function, code.as_ref(), of, measured)
+        };
+        let (present, other) = (counted(None), counted(Some(&transfers)));
+        let (runs, least) = (present.runs(&transfers), other.runs(&transfers));
+        let saved = runs.saturating_sub(least);
+        let is_same_graph = other.inside.edges == inside.edges;
+        if !is_same_graph || other.refused.is_some() || saved < WORTH.max(runs / SHARE) {
+            return Ok(None);
+        }
+        let at = (origin.bias, &function);
+        let Some(calls) = at_calls(&image, at, &present, &other) else {
+            return Ok(None);
+        };
+        let allowed = allowed(&self.process, &modules, false);
+        let place = (origin.module, origin.image, origin.bias);
+        let mut pointed = Pointed::none_in(place, function, allowed);
+        pointed.counted = Some(other);
+        let mut candidate = pointed.carrier();
+        if candidate.refused().is_some() || candidate.drop_counters().is_some() {
+            return Ok(None);
+        }
+        candidate.relaid = Some(relaid);
+        Ok(Some(Better {
+            space,
+            modules,
+            carrier,
+            first: inside.first,
+            calls,
+            selection: Selection::of(vec![candidate], allowed),
+        }))
+    }
+
+    /// Exchanges the counters of row `id`, unless another command has changed them meanwhile.
+    fn exchange(&mut self, id: usize, better: Better) -> Result<(), SessionError> {
+        let space = Arc::clone(&better.space);
+        self.change(Some(space), |locked| {
+            let row = &locked.document.functions[id];
+            let first = row.inside.as_deref().map(|inside| inside.first);
+            let is_same = row.is_in()
+                && row.carried_by == Some(better.carrier)
+                && first == Some(better.first)
+                && rows_alone(&locked.document, id).is_some();
+            if is_same {
+                locked.exchange(id, better)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The outcome of a stop for an exchange.
+enum Outcome {
+    Exchanged,
+    /// A thread is in the function. Nothing has changed.
+    Busy,
+    /// The new counters could not come in. The old ones are in again.
+    Restored,
+}
+
+impl Locked<'_> {
+    fn exchange(&mut self, id: usize, better: Better) -> Result<(), SessionError> {
+        let (old, new) = (better.carrier, self.document.functions.len());
+        let maps = || self.space.maps_with_heap();
+        let made = self.made_for();
+        let change = decide(
+            &self.document,
+            better.selection,
+            &better.modules,
+            &maps,
+            made,
+        )?;
+        let Change {
+            document,
+            bytes,
+            way,
+            ids,
+            fresh,
+            ..
+        } = change;
+        let is_alone = fresh.len() == 1 && ids.is_empty() && way.retired.is_empty();
+        if !is_alone || way.given_up != [old] {
+            return Ok(());
+        }
+        let before = (
+            self.document.functions.clone(),
+            self.document.refused.clone(),
+        );
+        self.document = document;
+        self.view().take_memory(bytes)?;
+        let prepared = prepare(
+            self,
+            &better.modules,
+            fresh,
+            &[],
+            None,
+            &mut Changed::default(),
+        )?;
+        if !prepared.contains(&new) {
+            (self.document.functions, self.document.refused) = before;
+            return Ok(());
+        }
+        if self.document.quiet {
+            self.view().publish_maps()?;
+        }
+        self.turn_over(old, new)?;
+        copies::publish(self)?;
+        let outcome = self.try_exchange((id, old, new), &better.calls)?;
+        match outcome {
+            Ok(Outcome::Exchanged) => {}
+            Ok(Outcome::Busy | Outcome::Restored) => {
+                self.turn_over(new, old)?;
+                self.document.functions[id].clone_from(&before.0[id]);
+            }
+            Err(error) => {
+                // Neither is in. The counts so far stay.
+                switch(self, &[id, new], false)?;
+                self.segment.write_document(&self.document)?;
+                return Err(error);
+            }
+        }
+        Ok(self.segment.write_document(&self.document)?)
+    }
+
+    /// Stops the process until no thread is in the function, and exchanges the carriers. The inner
+    /// error means that none of the two is in.
+    fn try_exchange(
+        &mut self,
+        carriers: (usize, usize, usize),
+        calls: &[AtCall],
+    ) -> Result<Result<Outcome, SessionError>, SessionError> {
+        let mut outcome = Ok(Outcome::Busy);
+        let mut stopped = Duration::ZERO;
+        for _ in 0..STOPS {
+            self.in_stop("counters", |locked, stopped, stacks| {
+                outcome = locked.exchange_in(stopped, stacks, carriers, calls);
+                Ok(())
+            })?;
+            if !matches!(outcome, Ok(Outcome::Busy)) {
+                break;
+            }
+            if let Some(stop) = self.document.stops.last_mut() {
+                BUSY.clone_into(&mut stop.why);
+                stopped += Duration::from_nanos(stop.ns);
+            }
+            // With thousands of threads, each stop is long.
+            if stopped >= MOST_STOPPED {
+                break;
+            }
+            pause(PAUSE);
+        }
+        Ok(outcome)
+    }
+
+    /// Records that the carrier `old` is out, and `new` in. Written before the first byte changes:
+    /// a command that finds this half done takes the counters out.
+    fn turn_over(&mut self, old: usize, new: usize) -> Result<(), SessionError> {
+        switch(self, &[old], false)?;
+        self.document.functions[old].state = State::Retired;
+        switch(self, &[new], true)?;
+        Ok(self.segment.write_document(&self.document)?)
+    }
+
+    /// Exchanges the patches of the carriers `old` and `new` of row `id` while all threads are
+    /// stopped.
+    fn exchange_in(
+        &mut self,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        (id, old, new): (usize, usize, usize),
+        calls: &[AtCall],
+    ) -> Result<Outcome, SessionError> {
+        let view = self.view();
+        if !view.is_outside(stopped, stacks, id)? {
+            return Ok(Outcome::Busy);
+        }
+        let inside = self.document.functions[id].inside.as_deref();
+        let slots = inside.map(|inside| view.moved_slots(inside, calls));
+        let Some(slots) = slots.transpose()?.flatten() else {
+            return Ok(Outcome::Busy);
+        };
+        // Something that passes may be in the way, such as an old return address on a stack.
+        let space = Arc::clone(&self.space);
+        match view.clear_windows(space.memory(), stopped, stacks, (&[new], Part::Whole)) {
+            Err(error) if error.passes() => return Ok(Outcome::Busy),
+            cleared => cleared?,
+        }
+        view.write_out(stopped, stacks, &[old])?;
+        let entered = view.write_in(stopped, stacks, (&[new], Part::Whole));
+        if entered.is_ok() {
+            view.take_slots(stopped, &slots.after)?;
+            return Ok(Outcome::Exchanged);
+        }
+        view.write_in(stopped, stacks, (&[old], Part::Whole))?;
+        view.take_slots(stopped, &slots.before)?;
+        Ok(Outcome::Restored)
+    }
+}
