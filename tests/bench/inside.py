@@ -14,7 +14,7 @@ ROUNDS = 3
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SQL = """
 create table t(a integer primary key, b text, c real, d int);
-with recursive n(i) as (select 1 union all select i + 1 from n where i < 200000)
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 1000000)
     insert into t select i, hex(i * 7919 % 100003), i * 0.5, i % 97 from n;
 create index tb on t(b);
 select count(*), sum(c), max(b) from t where b like '3%1';

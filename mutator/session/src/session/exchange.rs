@@ -261,11 +261,12 @@ impl Locked<'_> {
         self.turn_over(old, new)?;
         copies::publish(self)?;
         let outcome = self.try_exchange((id, old, new), &better.calls)?;
-        match outcome {
-            Ok(Outcome::Exchanged) => {}
+        let over = match outcome {
+            Ok(Outcome::Exchanged) => old,
             Ok(Outcome::Busy | Outcome::Restored) => {
                 self.turn_over(new, old)?;
                 self.document.functions[id].clone_from(&before.0[id]);
+                new
             }
             Err(error) => {
                 // Neither is in. The counts so far stay.
@@ -273,7 +274,8 @@ impl Locked<'_> {
                 self.segment.write_document(&self.document)?;
                 return Err(error);
             }
-        }
+        };
+        self.document.functions[over].state = State::Retired;
         Ok(self.segment.write_document(&self.document)?)
     }
 
@@ -311,7 +313,6 @@ impl Locked<'_> {
     /// a command that finds this half done takes the counters out.
     fn turn_over(&mut self, old: usize, new: usize) -> Result<(), SessionError> {
         switch(self, &[old], false)?;
-        self.document.functions[old].state = State::Retired;
         switch(self, &[new], true)?;
         Ok(self.segment.write_document(&self.document)?)
     }
