@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use abi::count::MOST_COUNTERS;
 use patcher::Svma;
 use patcher::inside::{self, EdgeId, Path, PathTable};
 
@@ -90,36 +89,6 @@ impl Insides {
     /// The present counts.
     pub(super) fn look(&self, segment: &Segment) -> Vec<Inside> {
         self.0.iter().map(|graph| graph.look(segment)).collect()
-    }
-}
-
-impl InsideDoc {
-    /// True if all its indexes are in range.
-    fn is_sound(&self) -> bool {
-        let (blocks, segments) = (self.blocks.len() as u32, self.segments.len() as u32);
-        let is_segment = |end: &Option<u32>| end.is_none_or(|segment| segment < segments);
-        let loops = self.loops.len() as u32;
-        let is_loop = |of: &(u32, Option<u32>, Vec<u32>)| {
-            let (header, parent, sources) = of;
-            *header < blocks
-                && parent.is_none_or(|parent| parent < loops)
-                && sources.iter().all(|&source| source < blocks)
-        };
-        let is_edge = |edge: &u32| (*edge as usize) < self.edges.len();
-        self.segments.iter().all(|&block| block < blocks)
-            && self
-                .edges
-                .iter()
-                .all(|(from, to, _)| is_segment(from) && is_segment(to))
-            && self
-                .layouts()
-                .all(|layout| layout.counted.iter().all(is_edge))
-            && self.loops.iter().all(is_loop)
-            && self.trips.iter().flatten().all(|&(of, _)| of < loops)
-            && self.paths.iter().all(|paths| {
-                let has_counters = paths.hashed || paths.paths <= MOST_COUNTERS;
-                has_counters && paths.back.iter().chain(&paths.into_loops).all(is_edge)
-            })
     }
 }
 

@@ -1,10 +1,39 @@
 //! How often each edge inside a function was taken, from the counters.
 
+use abi::count::MOST_COUNTERS;
 use patcher::inside::{self, EdgeId, Node, Path, PathTable, solve};
 
 use super::{EdgeDoc, InsideDoc, Segment};
 
 impl InsideDoc {
+    /// True if all its indexes are in range.
+    pub(crate) fn is_sound(&self) -> bool {
+        let (blocks, segments) = (self.blocks.len() as u32, self.segments.len() as u32);
+        let is_segment = |end: &Option<u32>| end.is_none_or(|segment| segment < segments);
+        let loops = self.loops.len() as u32;
+        let is_loop = |of: &(u32, Option<u32>, Vec<u32>)| {
+            let (header, parent, sources) = of;
+            *header < blocks
+                && parent.is_none_or(|parent| parent < loops)
+                && sources.iter().all(|&source| source < blocks)
+        };
+        let is_edge = |edge: &u32| (*edge as usize) < self.edges.len();
+        self.segments.iter().all(|&block| block < blocks)
+            && self
+                .edges
+                .iter()
+                .all(|(from, to, _)| is_segment(from) && is_segment(to))
+            && self
+                .layouts()
+                .all(|layout| layout.counted.iter().all(is_edge))
+            && self.loops.iter().all(is_loop)
+            && self.trips.iter().flatten().all(|&(of, _)| of < loops)
+            && self.paths.iter().all(|paths| {
+                let has_counters = paths.hashed || paths.paths <= MOST_COUNTERS;
+                has_counters && paths.back.iter().chain(&paths.into_loops).all(is_edge)
+            })
+    }
+
     /// The table of its paths. `None` if paths are not counted.
     pub(crate) fn path_table(&self) -> Option<PathTable> {
         let paths = self.paths.as_ref()?;
@@ -53,8 +82,11 @@ impl Segment {
     }
 
     /// How often each edge of a function was taken. If only paths are counted, on these. `None` if
-    /// that does not follow from the counters.
+    /// that does not follow from the counters, or if the graph is damaged.
     pub(crate) fn transfers(&self, inside: &InsideDoc) -> Option<Vec<u64>> {
+        if !inside.is_sound() {
+            return None;
+        }
         if !inside.counted.is_empty() {
             let all = inside.solve(&self.edge_counters(inside))?;
             let clamped = |count: i128| u64::try_from(count.max(0)).unwrap_or(u64::MAX);

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
 
 use super::ahead::Ahead;
 use super::departing::Departures;
-use super::exchange::exchange_until;
+use super::exchange::Exchanging;
 use super::generated::{Call, Generated};
 use super::pending::LookedThrough;
 use super::published::publish_tables;
@@ -48,19 +48,9 @@ const MOST_UNWRITTEN: usize = 1 << 10;
 /// A thread that finds the rules that a session's runtime asks for, and one that exchanges
 /// counters. They end when this is dropped.
 pub struct Answering {
-    /// These carry no messages: dropping one ends its thread.
+    /// Carries no messages: dropping it ends the thread.
     _until: Sender<()>,
-    exchanging: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        // A change of the target is not left half done.
-        if let Some((until, thread)) = self.exchanging.take() {
-            drop(until);
-            let _ = thread.join();
-        }
-    }
+    _exchanging: Exchanging,
 }
 
 impl Answering {
@@ -68,12 +58,7 @@ impl Answering {
     /// threads that leave the program.
     pub fn begin(process: &Process, departures: Option<Arc<dyn Departures>>) -> Self {
         let (until, is_over) = mpsc::channel::<()>();
-        let of = process.clone();
-        let (exchanges_until, exchanges_over) = mpsc::channel::<()>();
-        let exchange = move || exchange_until(&of, &exchanges_over);
-        let exchanging = thread::Builder::new()
-            .name("counters".into())
-            .spawn(exchange);
+        let exchanging = Exchanging::begin(process);
         let process = process.clone();
         let work = move || {
             let Ok(session) = Session::open_to_change(&process) else {
@@ -115,7 +100,7 @@ impl Answering {
         let _ = thread::Builder::new().name("rules".into()).spawn(work);
         Self {
             _until: until,
-            exchanging: exchanging.ok().map(|thread| (exchanges_until, thread)),
+            _exchanging: exchanging,
         }
     }
 }

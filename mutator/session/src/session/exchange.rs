@@ -11,9 +11,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::{Thread, park_timeout, sleep};
 use std::time::{Duration, Instant};
 
+use abi::count::MOST_COUNTERS;
 use patcher::inside::{Inside, NeverReturning};
 
 use super::copies;
@@ -51,39 +54,107 @@ const BUSY: &str = "counters (busy)";
 /// The time that threads run between two of them.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Exchanges counters until the sender of `is_over` is dropped.
-pub(super) fn exchange_until(process: &Process, is_over: &Receiver<()>) {
+/// A thread that exchanges counters. It ends when this is dropped, but not in the middle of an
+/// exchange.
+pub(super) struct Exchanging {
+    state: Arc<ExchangeState>,
+    thread: Option<Thread>,
+}
+
+#[derive(Default)]
+struct ExchangeState {
+    is_over: AtomicBool,
+    is_changing: AtomicBool,
+}
+
+impl ExchangeState {
+    fn is_over(&self) -> bool {
+        self.is_over.load(SeqCst)
+    }
+}
+
+/// While it exists, the end of the thread is awaited.
+struct Changing<'s>(&'s ExchangeState);
+
+impl<'s> Changing<'s> {
+    fn begin(state: &'s ExchangeState) -> Self {
+        state.is_changing.store(true, SeqCst);
+        Self(state)
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.is_changing.store(false, SeqCst);
+    }
+}
+
+impl Exchanging {
+    /// Starts the thread. Without it, the counters stay where they are.
+    pub(super) fn begin(process: &Process) -> Self {
+        let state = Arc::new(ExchangeState::default());
+        let (process, own) = (process.clone(), Arc::clone(&state));
+        let work = move || exchange_until_over(&process, &own);
+        let thread = std::thread::Builder::new().name("counters".into());
+        let thread = thread.spawn(work).ok();
+        Self {
+            state,
+            thread: thread.map(|thread| thread.thread().clone()),
+        }
+    }
+}
+
+impl Drop for Exchanging {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, SeqCst);
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+        // The thread itself is not awaited: it may wait for this one, if this one traces.
+        while self.state.is_changing.load(SeqCst) {
+            sleep(PAUSE);
+        }
+    }
+}
+
+fn exchange_until_over(process: &Process, state: &ExchangeState) {
     let Ok(session) = Session::open_to_change(process) else {
         return;
     };
     let mut looks = Looks {
         session,
         seen: HashMap::new(),
+        state,
     };
-    while is_over.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+    let mut last = Instant::now();
+    while !state.is_over() {
+        park_timeout(PERIOD.saturating_sub(last.elapsed()));
+        if last.elapsed() < PERIOD {
+            continue;
+        }
         // After other errors, the old counters are in, or none if these could not be restored.
-        if looks.look(is_over).is_err_and(|error| error.is_end()) {
+        if looks.look().is_err_and(|error| error.is_end()) {
             return;
         }
+        last = Instant::now();
     }
 }
 
 /// The looks at the counts of functions.
-struct Looks {
+struct Looks<'s> {
     session: Session,
     /// When each row was first seen with its counters in, and the number of looks since then.
     seen: HashMap<usize, (Instant, u32)>,
+    state: &'s ExchangeState,
 }
 
-impl Looks {
-    fn look(&mut self, is_over: &Receiver<()>) -> Result<(), SessionError> {
+impl Looks<'_> {
+    fn look(&mut self) -> Result<(), SessionError> {
         self.session.refresh()?;
         for id in self.due() {
             let better = self.session.better(id)?;
-            // Making the plan takes a while.
-            let is_over = is_over.try_recv() == Err(TryRecvError::Disconnected);
-            if let Some(better) = better.filter(|_| !is_over) {
-                self.session.exchange(id, better)?;
+            if let Some(better) = better {
+                self.session.exchange(id, better, self.state)?;
             }
         }
         Ok(())
@@ -160,7 +231,15 @@ impl Session {
         let (runs, least) = (present.runs(&transfers), other.runs(&transfers));
         let saved = runs.saturating_sub(least);
         let is_same_graph = other.inside.edges == inside.edges;
-        if !is_same_graph || other.refused.is_some() || saved < WORTH.max(runs / SHARE) {
+        // Those of edges take new counters. There is room for functions to come.
+        let new = if other.inside.counted.is_empty() {
+            0
+        } else {
+            other.inside.counters()
+        };
+        let has_room = self.document.edge_counters.saturating_add(new) <= MOST_COUNTERS as u32 / 2;
+        if !is_same_graph || !has_room || other.refused.is_some() || saved < WORTH.max(runs / SHARE)
+        {
             return Ok(None);
         }
         let at = (origin.bias, &function);
@@ -187,19 +266,30 @@ impl Session {
     }
 
     /// Exchanges the counters of row `id`, unless another command has changed them meanwhile.
-    fn exchange(&mut self, id: usize, better: Better) -> Result<(), SessionError> {
+    fn exchange(
+        &mut self,
+        id: usize,
+        better: Better,
+        state: &ExchangeState,
+    ) -> Result<(), SessionError> {
         let space = Arc::clone(&better.space);
         self.change(Some(space), |locked| {
-            let row = &locked.document.functions[id];
-            let first = row.inside.as_deref().map(|inside| inside.first);
-            let is_same = row.is_in()
-                && row.carried_by == Some(better.carrier)
-                && first == Some(better.first)
-                && rows_alone(&locked.document, id).is_some();
-            if is_same {
-                locked.exchange(id, better)?;
+            let row = locked.document.functions.get(id);
+            let is_same = row.is_some_and(|row| {
+                let first = row.inside.as_deref().map(|inside| inside.first);
+                row.is_in()
+                    && row.carried_by == Some(better.carrier)
+                    && first == Some(better.first)
+                    && rows_alone(&locked.document, id).is_some()
+            });
+            if !is_same {
+                return Ok(());
             }
-            Ok(())
+            let _changing = Changing::begin(state);
+            if state.is_over() {
+                return Ok(());
+            }
+            locked.exchange(id, better)
         })
     }
 }
