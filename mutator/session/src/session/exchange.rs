@@ -231,13 +231,12 @@ impl Session {
         let (runs, least) = (present.runs(&transfers), other.runs(&transfers));
         let saved = runs.saturating_sub(least);
         let is_same_graph = other.inside.edges == inside.edges;
-        // Those of edges take new counters. There is room for functions to come.
-        let new = if other.inside.counted.is_empty() {
-            0
-        } else {
-            other.inside.counters()
-        };
-        let has_room = self.document.edge_counters.saturating_add(new) <= MOST_COUNTERS as u32 / 2;
+        // The counters of edges are new ones. Room is left for other functions.
+        let taken = self
+            .document
+            .edge_counters
+            .saturating_add(other.inside.counters());
+        let has_room = other.inside.counted.is_empty() || u64::from(taken) <= MOST_COUNTERS / 2;
         if !is_same_graph || !has_room || other.refused.is_some() || saved < WORTH.max(runs / SHARE)
         {
             return Ok(None);
