@@ -83,7 +83,7 @@ pub fn plan_points(
     let points: Vec<ProbePoint> = points.collect();
     let hooks = Hooked {
         points: &points,
-        regions: &[],
+        ..Hooked::default()
     };
     plan_inside(image, context, function, (want, hooks), allowed)
 }
@@ -95,6 +95,9 @@ pub struct Hooked<'a> {
     pub points: &'a [ProbePoint],
     /// The regions that [`Effect::Enter`] names by their numbers.
     pub regions: &'a [Arc<Region>],
+    /// Addresses at which control may arrive from elsewhere, such as from trampolines that are not
+    /// used any more. No patch is over them.
+    pub arrivals: &'a [Svma],
 }
 
 /// Like [`plan_points`], with hooks for these points and counts.
@@ -136,9 +139,14 @@ fn plan_with(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     function: &Function,
-    (want, Hooked { points, regions }): (Effects, Hooked<'_>),
+    (want, hooks): (Effects, Hooked<'_>),
     allowed: Allowed,
 ) -> FunctionPlan {
+    let Hooked {
+        points,
+        regions,
+        arrivals,
+    } = hooks;
     debug_assert!(
         std::ptr::eq(image.data(), context.data),
         "the context of another image"
@@ -161,6 +169,7 @@ fn plan_with(
     if let Err(reason) = surroundings::consider(image, context, &mut flow) {
         return refuse(reason);
     }
+    flow.add_arrivals(arrivals);
     if unnamed && is_claimed(image, context, &flow) {
         return refuse(RefuseReason::Fragment);
     }

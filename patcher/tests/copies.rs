@@ -134,6 +134,7 @@ impl Compared<'_> {
         let hooks = Hooked {
             points: &points,
             regions: &[Arc::clone(&region)],
+            arrivals: &[],
         };
         let nothing = Effects {
             entry: false,

@@ -366,6 +366,7 @@ impl Figures {
         let hooks = Hooked {
             points: &points,
             regions: &[],
+            arrivals: &[],
         };
         let plan = plan_inside(image, context, function, (nothing, hooks), Allowed::ALL);
         self.planned += 1;

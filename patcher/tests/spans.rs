@@ -233,6 +233,7 @@ impl Figures {
                 let hooked = Hooked {
                     points: &points,
                     regions: &[],
+                    arrivals: &[],
                 };
                 let plan = plan_inside(&image, &context, &function, (want, hooked), Allowed::ALL);
                 for point in &plan.points {

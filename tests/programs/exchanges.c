@@ -3,12 +3,19 @@
 
    `exchanges ROUNDS THREADS INTERVAL`: each thread makes ROUNDS times 64 calls, or goes on until
    SIGTERM if that is 0. A timer signal comes each INTERVAL microseconds, if that is not 0, and its
-   handler makes 64 calls. Prints `ready`, and at the end `ok` with the number of calls. */
+   handler makes 64 calls. Prints `ready`, and at the end `ok` with the number of calls.
+
+   With `forks` behind that, another thread makes children with 64 calls each. With `contexts`, the
+   calls are made in three contexts, and the handler switches from one to the next. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
 
 static long rounds;
 static volatile sig_atomic_t ends;
@@ -72,6 +79,75 @@ static void *thread(void *unused)
     return NULL;
 }
 
+enum { CONTEXTS = 3, STACK = 1 << 17 };
+static ucontext_t contexts[CONTEXTS], first;
+static volatile int present, ended[CONTEXTS];
+
+static int next_context(void)
+{
+    for (int i = 1; i < CONTEXTS; i++)
+        if (!ended[(present + i) % CONTEXTS])
+            return (present + i) % CONTEXTS;
+    return present;
+}
+
+static void switch_contexts(int signal)
+{
+    (void)signal;
+    int own = present;
+    present = next_context();
+    if (present != own)
+        swapcontext(&contexts[own], &contexts[present]);
+}
+
+static void let_alarms(int how)
+{
+    sigset_t alarms;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    sigprocmask(how, &alarms, NULL);
+}
+
+static void in_context(void)
+{
+    int own = present;
+    let_alarms(SIG_UNBLOCK);
+    thread(NULL);
+    let_alarms(SIG_BLOCK);
+    ended[own] = 1;
+    present = next_context();
+    setcontext(present == own ? &first : &contexts[present]);
+}
+
+static void run_contexts(void)
+{
+    static char stacks[CONTEXTS][STACK];
+    let_alarms(SIG_BLOCK);
+    signal(SIGALRM, switch_contexts);
+    for (int i = 0; i < CONTEXTS; i++) {
+        getcontext(&contexts[i]);
+        contexts[i].uc_stack.ss_sp = stacks[i];
+        contexts[i].uc_stack.ss_size = STACK;
+        makecontext(&contexts[i], in_context, 0);
+    }
+    swapcontext(&first, &contexts[0]);
+}
+
+static void *make_children(void *over)
+{
+    while (!__atomic_load_n((int *)over, __ATOMIC_RELAXED)) {
+        pid_t child = fork();
+        if (child == 0) {
+            round_of_calls();
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+        __atomic_fetch_add(&calls, 64, __ATOMIC_RELAXED);
+        usleep(2000);
+    }
+    return NULL;
+}
+
 static void on_alarm(int signal)
 {
     (void)signal;
@@ -89,18 +165,29 @@ int main(int argc, char **argv)
     rounds = argc > 1 ? atol(argv[1]) : 1;
     int threads = argc > 2 ? atoi(argv[2]) : 1;
     int interval = argc > 3 ? atoi(argv[3]) : 0;
-    pthread_t all[64];
+    const char *also = argc > 4 ? argv[4] : "";
+    int over = 0;
+    pthread_t all[64], forking;
     struct itimerval often = {{0, interval}, {0, interval}};
     signal(SIGALRM, on_alarm);
     signal(SIGTERM, on_term);
     puts("ready");
     fflush(stdout);
     setitimer(ITIMER_REAL, &often, NULL);
+    if (!strcmp(also, "contexts")) {
+        run_contexts();
+        threads = 0;
+    }
+    if (!strcmp(also, "forks"))
+        pthread_create(&forking, NULL, make_children, &over);
     for (int i = 0; i < threads; i++)
         pthread_create(&all[i], NULL, thread, NULL);
     for (int i = 0; i < threads; i++)
         pthread_join(all[i], NULL);
     signal(SIGALRM, SIG_IGN);
+    __atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+    if (!strcmp(also, "forks"))
+        pthread_join(forking, NULL);
     printf("ok %ld\n", __atomic_load_n(&calls, __ATOMIC_RELAXED));
     return 0;
 }

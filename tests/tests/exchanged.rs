@@ -20,11 +20,23 @@ const WHY: &str = "counters";
 /// Runs the program, and returns the entry of its function, the number of calls that it made, and
 /// the number of exchanges.
 fn counted(program: &Path, what: &str, arguments: [u64; 3]) -> (Value, u64, usize) {
+    counted_with(program, &[what], arguments, None)
+}
+
+/// As [`counted`], with these options and what else the program does.
+fn counted_with(
+    program: &Path,
+    options: &[&str],
+    arguments: [u64; 3],
+    also: Option<&str>,
+) -> (Value, u64, usize) {
     let scratch = Scratch::new("exchanged");
     let file = scratch.file("p.json");
-    let run = Run::ipath(["run", "--no-tui", what, "decides", "-o"]).arg(&file);
+    let run = Run::ipath(["run", "--no-tui"]).args(options);
+    let run = run.args(["decides", "-o"]).arg(&file);
     let run = run.limit(LIMIT).arg("--").arg(program);
-    let run = run.args(arguments.map(|n| n.to_string())).run().expect(0);
+    let run = run.args(arguments.map(|n| n.to_string())).args(also);
+    let run = run.run().expect(0);
     let last = run.stdout.lines().find_map(|line| line.strip_prefix("ok "));
     let calls = last
         .and_then(|calls| calls.parse().ok())
@@ -64,7 +76,31 @@ fn transfers_are_counted_by_old_or_new_counters() {
     }
 }
 
-/// The hooks of paths are exchanged while no activation is on a path.
+/// Signal handlers switch between contexts, some of which are in the function.
+#[test]
+fn saved_contexts_survive_the_exchange() {
+    for flags in ["-O2", "-Os"] {
+        let program = program_with("exchanges.c", &[flags, "-pthread"]);
+        let (few, ..) = counted(&program, "--edges", [1, 1, 0]);
+        let also = Some("contexts");
+        let (many, calls, _) = counted_with(&program, &["--edges"], [15_000, 1, 700], also);
+        let expected: Vec<u64> = edges(&few).iter().map(|count| count * calls / 64).collect();
+        assert_eq!(edges(&many), expected, "{flags}");
+    }
+}
+
+/// Children that are made before, during and after the exchange are counted like their parent.
+#[test]
+fn children_are_counted_around_the_exchange() {
+    let program = program_with("exchanges.c", &["-O2", "-pthread"]);
+    let (few, ..) = counted(&program, "--edges", [1, 1, 0]);
+    let options = ["--follow", "--edges"];
+    let (many, calls, _) = counted_with(&program, &options, [20_000, 1, 0], Some("forks"));
+    let expected: Vec<u64> = edges(&few).iter().map(|count| count * calls / 64).collect();
+    assert_eq!(edges(&many), expected);
+}
+
+/// The sums of the paths that activations are on are those of the new hooks afterwards.
 #[test]
 fn paths_are_counted_by_old_or_new_hooks() {
     let program = program_with("exchanges.c", &["-O2", "-pthread"]);

@@ -192,7 +192,7 @@ impl Measured {
         let process = session.process();
         Self {
             collector: Collector::of(process),
-            _answering: Answering::begin(process, None),
+            _answering: Answering::begin(process, None, true),
             session,
             is_out: false,
         }

@@ -474,7 +474,7 @@ fn job(
 
 /// A session whose runtime gets the follower's information on ended processes.
 fn answered(session: Session, departures: Arc<dyn Departures>) -> Live {
-    let answering = Answering::begin(session.process(), Some(departures));
+    let answering = Answering::begin(session.process(), Some(departures), true);
     Live::answered(session, AtEnd::TakeOut, Some(answering))
 }
 

@@ -142,7 +142,9 @@ impl Live {
         let ending = session.process().ending();
         // An ended process makes no requests.
         let runs = !session.process().has_ended();
-        let begin = || runs.then(|| Answering::begin(session.process(), departures(&renewal)));
+        let measures = at_end != AtEnd::Nothing;
+        let begin =
+            || runs.then(|| Answering::begin(session.process(), departures(&renewal), measures));
         let answering = answering.or_else(begin);
         let mut collector = Collector::of(session.process());
         collector.set_remark(runner.map(Runner::note));
@@ -266,7 +268,11 @@ impl Live {
         self.collector = Collector::of(&process);
         self.collector.set_remark(self.runner.map(Runner::note));
         self.begun = Begun::of(&process);
-        self.answering = Some(Answering::begin(&process, departures(&self.renewal)));
+        self.answering = Some(Answering::begin(
+            &process,
+            departures(&self.renewal),
+            self.at_end != AtEnd::Nothing,
+        ));
         self.names = None;
         self.over = None;
         self.session = session;

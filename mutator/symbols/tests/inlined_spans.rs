@@ -226,6 +226,7 @@ impl Figures {
                     let hooked = Hooked {
                         points: &points,
                         regions: &[],
+                        arrivals: &[],
                     };
                     let plan = plan_inside(image, context, function, (want, hooked), Allowed::ALL);
                     let outcomes = plan.points.iter();

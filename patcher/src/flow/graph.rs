@@ -94,16 +94,22 @@ impl Flow {
     /// Adds the addresses in this function that `body`, the code around it, may reach other than by
     /// a direct branch.
     pub(crate) fn add_arrivals_of(&mut self, body: &Self) {
-        let arrivals = body.marks.iter().copied();
+        let arrivals: Vec<Svma> = body.marks.iter().copied().map(Svma).collect();
+        self.add_arrivals(&arrivals);
+        if body.unexplained && self.doubt.is_none() {
+            self.doubt = Some(Doubt::IndirectJump);
+        }
+    }
+
+    /// Adds addresses at which control may arrive other than by a direct branch.
+    pub(crate) fn add_arrivals(&mut self, arrivals: &[Svma]) {
+        let arrivals = arrivals.iter().map(|at| at.0);
         let arrivals: Vec<u64> = arrivals
             .filter(|&at| self.contains(at) && !self.is_entry(at))
             .collect();
         self.marks.extend(arrivals);
         self.marks.sort_unstable();
         self.marks.dedup();
-        if body.unexplained && self.doubt.is_none() {
-            self.doubt = Some(Doubt::IndirectJump);
-        }
     }
 
     /// True if `at` is the target of a direct branch of the function.
@@ -118,7 +124,7 @@ impl Flow {
     }
 
     /// True for a function of a Go program.
-    pub(crate) fn is_go(&self) -> bool {
+    pub fn is_go(&self) -> bool {
         self.is_go
     }
 

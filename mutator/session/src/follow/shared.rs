@@ -67,7 +67,7 @@ impl Newcomer {
     ) -> Self {
         let waits = session.document().is_waited_in();
         Self {
-            answering: waits.then(|| Answering::begin(session.process(), Some(departures))),
+            answering: waits.then(|| Answering::begin(session.process(), Some(departures), true)),
             session,
             changed,
         }

@@ -50,15 +50,19 @@ const MOST_UNWRITTEN: usize = 1 << 10;
 pub struct Answering {
     /// Carries no messages: dropping it ends the thread.
     _until: Sender<()>,
-    _exchanging: Exchanging,
+    _exchanging: Option<Exchanging>,
 }
 
 impl Answering {
     /// Starts answering. Does nothing if the session cannot be changed. `departures` is notified of
-    /// threads that leave the program.
-    pub fn begin(process: &Process, departures: Option<Arc<dyn Departures>>) -> Self {
+    /// threads that leave the program. Counters are only exchanged if this command `measures`.
+    pub fn begin(
+        process: &Process,
+        departures: Option<Arc<dyn Departures>>,
+        measures: bool,
+    ) -> Self {
         let (until, is_over) = mpsc::channel::<()>();
-        let exchanging = Exchanging::begin(process);
+        let exchanging = measures.then(|| Exchanging::begin(process));
         let process = process.clone();
         let work = move || {
             let Ok(session) = Session::open_to_change(&process) else {

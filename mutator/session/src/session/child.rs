@@ -8,6 +8,7 @@
 //! Until that page is filled, the hooks do nothing. The unfinished session looks like one in a
 //! program that has been replaced, so another command that finds it only removes its name.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -469,6 +470,11 @@ impl Session {
         let is_mapped = self.parts().all(|extent| is_anonymous(&maps, extent));
         let journal = Journal(&self.segment);
         let (mut patched, mut is_right) = (false, true);
+        // Exchanged counters may have the same short jump to another trampoline's landing.
+        let are_in = self.document.functions.iter().filter(|f| f.is_in());
+        let are_in = are_in.flat_map(|f| f.sites_in().iter().flat_map(|site| &site.patches));
+        let are_in = are_in.map(|&patch| journal.patch(patch).map(|patch| (patch.at, patch.new)));
+        let are_in: HashSet<(Avma, Vec<u8>)> = are_in.collect::<Result<_, _>>()?;
         for function in &self.document.functions {
             let inside = if function.is_in() {
                 function.sites_in().len()
@@ -478,12 +484,16 @@ impl Session {
             for (index, site) in function.sites.iter().enumerate() {
                 for &patch in &site.patches {
                     let patch = journal.patch(patch)?;
+                    let is_to_be_in = index < inside;
+                    if !is_to_be_in && are_in.contains(&(patch.at, patch.new.clone())) {
+                        continue;
+                    }
                     let now = read(memory, patch.at, patch.new.len());
                     // Other patches may have been laid out for the same bytes. Patches in unloaded
                     // libraries count as out.
                     let is_in = now.is_ok_and(|now| now == patch.new);
                     patched |= is_in && patch.new != patch.old;
-                    is_right &= is_in == (index < inside);
+                    is_right &= is_in == is_to_be_in;
                 }
             }
         }

@@ -67,6 +67,8 @@ pub struct Counted {
     edges: Vec<u32>,
     /// The calls in which an activation may be on a path.
     pub(super) calls: Vec<PathCall>,
+    /// Addresses at which control may arrive from trampolines of hooks that were in before.
+    pub(super) arrivals: Vec<Svma>,
     /// The loops that can run from copies with their counters.
     pub(super) regions: Vec<Arc<Region>>,
     /// The graph, with counters from number 0 on.
@@ -114,6 +116,7 @@ impl Counted {
             hooks: counters.hooks,
             edges: counters.edges,
             calls: counters.calls,
+            arrivals: Vec::new(),
             regions: counters.regions,
             inside: counters.document,
             refused,

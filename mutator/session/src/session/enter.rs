@@ -256,7 +256,7 @@ fn take_counters(
     if let (Some(counted), Some(known)) = (&mut *counted, known) {
         counted.inside.earlier.clone_from(&known.earlier);
         // Those of paths do not depend on the places of the hooks. If these change, no hook is
-        // running, and no activation is on a path with a sum of the old ones.
+        // running, and the sums of activations change with them.
         let is_alike =
             !known.by_counts && (!counted.inside.by_counts || counted.inside.counted.is_empty());
         if is_alike {

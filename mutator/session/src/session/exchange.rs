@@ -17,20 +17,22 @@ use std::thread::{Thread, park_timeout, sleep};
 use std::time::{Duration, Instant};
 
 use abi::count::MOST_COUNTERS;
+use patcher::Svma;
 use patcher::inside::{Inside, NeverReturning};
 
 use super::copies;
 use super::counted::{Counted, Wanted};
-use super::decide::{Change, decide};
+use super::decide::decide;
 use super::enter::prepare;
 use super::locked::Locked;
 use super::pointed::Pointed;
 use super::relaid::{function_of, rows_alone};
-use super::slots::{AtCall, at_calls};
+use super::rows::follows_goroutines;
+use super::slots::{AtCall, Moved, at_calls};
 use super::stack_scan::Stacks;
 use super::write::{Part, switch};
 use super::{Changed, Selection, Session, SessionError, allowed};
-use crate::segment::{Role, State};
+use crate::segment::{FunctionDoc, Role, SiteDoc, State};
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Process, Space};
 use ipath_target::tracee::{Stopped, pause};
@@ -49,7 +51,9 @@ const SHARE: u64 = 8;
 const STOPS: usize = 12;
 /// The most time in these stops.
 const MOST_STOPPED: Duration = Duration::from_millis(20);
-/// The reason for a stop in which a thread was in the function.
+/// The reason for a stop in which counters were exchanged.
+const EXCHANGED: &str = "counters";
+/// The reason for a stop in which they could not be.
 const BUSY: &str = "counters (busy)";
 /// The time that threads run between two of them.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -73,7 +77,7 @@ impl ExchangeState {
     }
 }
 
-/// While it exists, the end of the thread is awaited.
+/// While it exists, the end of the exchange is awaited.
 struct Changing<'s>(&'s ExchangeState);
 
 impl<'s> Changing<'s> {
@@ -132,7 +136,6 @@ fn exchange_until_over(process: &Process, state: &ExchangeState) {
         if last.elapsed() < PERIOD {
             continue;
         }
-        // After other errors, the old counters are in, or none if these could not be restored.
         if looks.look().is_err_and(|error| error.is_end()) {
             return;
         }
@@ -152,9 +155,15 @@ impl Looks<'_> {
     fn look(&mut self) -> Result<(), SessionError> {
         self.session.refresh()?;
         for id in self.due() {
-            let better = self.session.better(id)?;
-            if let Some(better) = better {
-                self.session.exchange(id, better, self.state)?;
+            // Another command may hold the lock, or another tool trace the process.
+            let done = match self.session.better(id) {
+                Ok(Some(better)) => self.session.exchange(id, better, self.state),
+                other => other.map(drop),
+            };
+            if let Err(error) = done
+                && error.is_end()
+            {
+                return Err(error);
             }
         }
         Ok(())
@@ -166,7 +175,7 @@ impl Looks<'_> {
         let can_change = functions.filter(|(_, f)| {
             let inside = f.inside.as_deref();
             let is_plain = inside.is_some_and(|inside| {
-                // The sums of paths stay where they are only if their counters do.
+                // The counters of paths go on only if no counters of edges precede them.
                 let is_one_kind = inside.paths.is_none() || inside.counted.is_empty();
                 let is_first = !inside.by_counts && inside.earlier.is_empty();
                 is_first && is_one_kind && inside.trips.is_none()
@@ -227,7 +236,7 @@ impl Session {
             let of = (row.name.clone(), Wanted::of(row));
             Counted::of(&image, &function, code.as_ref(), of, measured)
         };
-        let (present, other) = (counted(None), counted(Some(&transfers)));
+        let (present, mut other) = (counted(None), counted(Some(&transfers)));
         let (runs, least) = (present.runs(&transfers), other.runs(&transfers));
         let saved = runs.saturating_sub(least);
         let is_same_graph = other.inside.edges == inside.edges;
@@ -245,6 +254,11 @@ impl Session {
         let Some(calls) = at_calls(&image, at, &present, &other) else {
             return Ok(None);
         };
+        // The runtime of Go parks goroutines at any instruction.
+        if follows_goroutines(&self.document) || code.is_ok_and(|code| code.flow.is_go()) {
+            return Ok(None);
+        }
+        other.arrivals = self.ends_of_windows(id);
         let allowed = allowed(&self.process, &modules, false);
         let place = (origin.module, origin.image, origin.bias);
         let mut pointed = Pointed::none_in(place, function, allowed);
@@ -262,6 +276,19 @@ impl Session {
             calls,
             selection: Selection::of(vec![candidate], allowed),
         }))
+    }
+
+    /// The addresses at which control leaves the trampolines of a function: those that are in, and
+    /// old ones, in which a saved context may be.
+    fn ends_of_windows(&self, id: usize) -> Vec<Svma> {
+        let row = &self.document.functions[id];
+        let place = self.document.place_of(row);
+        let functions = self.document.functions.iter();
+        let here = functions.filter(|f| self.document.place_of(f) == place);
+        let sites = here.flat_map(|f| &f.sites);
+        let bias = place.map(|(bias, _)| bias);
+        let ends = sites.filter_map(|site| Some(bias?.to_svma(site.window.end)));
+        ends.collect()
     }
 
     /// Exchanges the counters of row `id`, unless another command has changed them meanwhile.
@@ -296,148 +323,191 @@ impl Session {
 /// The outcome of a stop for an exchange.
 enum Outcome {
     Exchanged,
-    /// A thread is in the function. Nothing has changed.
+    /// A thread or a saved context is in the function, or it is not known where an activation is.
+    /// Nothing has changed.
     Busy,
     /// The new counters could not come in. The old ones are in again.
     Restored,
 }
 
+/// What is exchanged.
+struct Exchange {
+    /// The row of the counts.
+    id: usize,
+    old: usize,
+    new: usize,
+    /// The row with the old carrier, and that with the new one.
+    rows: [FunctionDoc; 2],
+    calls: Vec<AtCall>,
+}
+
 impl Locked<'_> {
     fn exchange(&mut self, id: usize, better: Better) -> Result<(), SessionError> {
-        let (old, new) = (better.carrier, self.document.functions.len());
-        let maps = || self.space.maps_with_heap();
-        let made = self.made_for();
-        let change = decide(
-            &self.document,
-            better.selection,
-            &better.modules,
-            &maps,
-            made,
-        )?;
-        let Change {
-            document,
-            bytes,
-            way,
-            ids,
-            fresh,
-            ..
-        } = change;
-        let is_alone = fresh.len() == 1 && ids.is_empty() && way.retired.is_empty();
-        if !is_alone || way.given_up != [old] {
+        let Some(exchange) = self.prepare_exchange(id, better)? else {
             return Ok(());
-        }
-        let before = (
-            self.document.functions.clone(),
-            self.document.refused.clone(),
-        );
-        self.document = document;
-        self.view().take_memory(bytes)?;
-        let prepared = prepare(
-            self,
-            &better.modules,
-            fresh,
-            &[],
-            None,
-            &mut Changed::default(),
-        )?;
-        if !prepared.contains(&new) {
-            (self.document.functions, self.document.refused) = before;
-            return Ok(());
-        }
-        if self.document.quiet {
-            self.view().publish_maps()?;
-        }
-        self.turn_over(old, new)?;
-        copies::publish(self)?;
-        let outcome = self.try_exchange((id, old, new), &better.calls)?;
-        let over = match outcome {
-            Ok(Outcome::Exchanged) => old,
-            Ok(Outcome::Busy | Outcome::Restored) => {
-                self.turn_over(new, old)?;
-                self.document.functions[id].clone_from(&before.0[id]);
-                new
-            }
-            Err(error) => {
-                // Neither is in. The counts so far stay.
-                switch(self, &[id, new], false)?;
-                self.segment.write_document(&self.document)?;
-                return Err(error);
-            }
         };
-        self.document.functions[over].state = State::Retired;
-        Ok(self.segment.write_document(&self.document)?)
-    }
-
-    /// Stops the process until no thread is in the function, and exchanges the carriers. The inner
-    /// error means that none of the two is in.
-    fn try_exchange(
-        &mut self,
-        carriers: (usize, usize, usize),
-        calls: &[AtCall],
-    ) -> Result<Result<Outcome, SessionError>, SessionError> {
-        let mut outcome = Ok(Outcome::Busy);
         let mut stopped = Duration::ZERO;
         for _ in 0..STOPS {
-            self.in_stop("counters", |locked, stopped, stacks| {
-                outcome = locked.exchange_in(stopped, stacks, carriers, calls);
+            let mut outcome = Ok(Outcome::Busy);
+            self.in_stop(BUSY, |locked, stopped, stacks| {
+                outcome = locked.exchange_in(stopped, stacks, &exchange);
                 Ok(())
             })?;
-            if !matches!(outcome, Ok(Outcome::Busy)) {
+            let stop = self.document.stops.last_mut();
+            let outcome = outcome?;
+            if !matches!(outcome, Outcome::Busy) {
+                if let Some(stop) = stop.filter(|_| matches!(outcome, Outcome::Exchanged)) {
+                    EXCHANGED.clone_into(&mut stop.why);
+                }
                 break;
             }
-            if let Some(stop) = self.document.stops.last_mut() {
-                BUSY.clone_into(&mut stop.why);
-                stopped += Duration::from_nanos(stop.ns);
-            }
+            stopped += stop.map_or(MOST_STOPPED, |stop| Duration::from_nanos(stop.ns));
             // With thousands of threads, each stop is long.
             if stopped >= MOST_STOPPED {
                 break;
             }
             pause(PAUSE);
         }
-        Ok(outcome)
-    }
-
-    /// Records that the carrier `old` is out, and `new` in. Written before the first byte changes:
-    /// a command that finds this half done takes the counters out.
-    fn turn_over(&mut self, old: usize, new: usize) -> Result<(), SessionError> {
-        switch(self, &[old], false)?;
-        switch(self, &[new], true)?;
         Ok(self.segment.write_document(&self.document)?)
     }
 
-    /// Exchanges the patches of the carriers `old` and `new` of row `id` while all threads are
-    /// stopped.
+    /// Writes the trampolines of the new counters. Their carrier is retired until they come in.
+    /// `None` if anything else had to make way for them.
+    fn prepare_exchange(
+        &mut self,
+        id: usize,
+        better: Better,
+    ) -> Result<Option<Exchange>, SessionError> {
+        let (old, new) = (better.carrier, self.document.functions.len());
+        let maps = || self.space.maps_with_heap();
+        let made = self.made_for();
+        let selection = better.selection;
+        let change = decide(&self.document, selection, &better.modules, &maps, made)?;
+        let is_alone = change.fresh.len() == 1 && change.ids.is_empty();
+        if !is_alone || !change.way.retired.is_empty() || change.way.given_up != [old] {
+            return Ok(None);
+        }
+        let (rows, refused) = (&self.document.functions, &self.document.refused);
+        let before = (rows.clone(), refused.clone());
+        self.document = change.document;
+        self.view().take_memory(change.bytes)?;
+        let changed = &mut Changed::default();
+        let prepared = prepare(self, &better.modules, change.fresh, &[], None, changed)?;
+        if !prepared.contains(&new) {
+            (self.document.functions, self.document.refused) = before;
+            return Ok(None);
+        }
+        let functions = &mut self.document.functions;
+        let with_new = std::mem::replace(&mut functions[id], before.0[id].clone());
+        functions[new].state = State::Retired;
+        if self.document.quiet {
+            self.view().publish_maps()?;
+        }
+        // The document owns the memory before any code or table in it is used.
+        self.segment.write_document(&self.document)?;
+        copies::publish(self)?;
+        Ok(Some(Exchange {
+            id,
+            old,
+            new,
+            rows: [before.0[id].clone(), with_new],
+            calls: better.calls,
+        }))
+    }
+
+    /// Exchanges the patches of the two carriers while all threads are stopped. After an error, it
+    /// is not certain that the counters are in, and a note says so.
     fn exchange_in(
         &mut self,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
-        (id, old, new): (usize, usize, usize),
-        calls: &[AtCall],
+        exchange: &Exchange,
     ) -> Result<Outcome, SessionError> {
-        let view = self.view();
-        if !view.is_outside(stopped, stacks, id)? {
-            return Ok(Outcome::Busy);
-        }
-        let inside = self.document.functions[id].inside.as_deref();
-        let slots = inside.map(|inside| view.moved_slots(inside, calls));
-        let Some(slots) = slots.transpose()?.flatten() else {
+        let &Exchange { old, new, .. } = exchange;
+        let Some(slots) = self.is_possible(stopped, stacks, exchange)? else {
             return Ok(Outcome::Busy);
         };
-        // Something that passes may be in the way, such as an old return address on a stack.
-        let space = Arc::clone(&self.space);
-        match view.clear_windows(space.memory(), stopped, stacks, (&[new], Part::Whole)) {
-            Err(error) if error.passes() => return Ok(Outcome::Busy),
-            cleared => cleared?,
+        let done = self.exchange_now(stopped, stacks, (exchange, &slots));
+        if let Err(error) = &done {
+            let row = &mut self.document.functions[exchange.id];
+            let note = format!(
+                "{}: its counters went out when they were to be exchanged: {error}",
+                row.title()
+            );
+            self.document.notes.push(note);
+            switch(self, &[exchange.id, old, new], false)?;
+            self.segment.write_document(&self.document)?;
         }
-        view.write_out(stopped, stacks, &[old])?;
-        let entered = view.write_in(stopped, stacks, (&[new], Part::Whole));
+        done
+    }
+
+    /// The slots of activations on paths, if nothing is in the way of an exchange. Nothing has
+    /// changed.
+    fn is_possible(
+        &self,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        exchange: &Exchange,
+    ) -> Result<Option<Moved>, SessionError> {
+        let view = self.view();
+        let &Exchange { id, new, .. } = exchange;
+        if !view.is_outside(stopped, stacks, id)? {
+            return Ok(None);
+        }
+        // Signal handlers may return to landings, which then stay.
+        let sites: Vec<&SiteDoc> = self.document.functions[exchange.old].sites.iter().collect();
+        if !view.kept_patches(stopped, stacks, &sites)?.is_empty() {
+            return Ok(None);
+        }
+        let inside = exchange.rows[0].inside.as_deref();
+        let slots = inside.map(|inside| view.moved_slots(inside, &exchange.calls));
+        let Some(slots) = slots.transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let space = Arc::clone(&self.space);
+        // Something that passes may be in the way.
+        match view.clear_windows(space.memory(), stopped, stacks, (&[new], Part::Whole)) {
+            Err(error) if error.passes() => Ok(None),
+            cleared => cleared.map(|()| Some(slots)),
+        }
+    }
+
+    fn exchange_now(
+        &mut self,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        (exchange, slots): (&Exchange, &Moved),
+    ) -> Result<Outcome, SessionError> {
+        let &Exchange { id, old, new, .. } = exchange;
+        let [before, after] = &exchange.rows;
+        self.turn_over((old, new), (id, after))?;
+        self.view().write_out(stopped, stacks, &[old])?;
+        // No thread is in the runtime, so return addresses into old trampolines are out of date.
+        self.document.functions[old].state = State::Out;
+        let entered = self.view().write_in(stopped, stacks, (&[new], Part::Whole));
+        self.document.functions[old].state = State::Retired;
         if entered.is_ok() {
-            view.take_slots(stopped, &slots.after)?;
+            self.view().take_slots(stopped, &slots.after)?;
             return Ok(Outcome::Exchanged);
         }
+        self.turn_over((new, old), (id, before))?;
+        let view = self.view();
         view.write_in(stopped, stacks, (&[old], Part::Whole))?;
         view.take_slots(stopped, &slots.before)?;
         Ok(Outcome::Restored)
+    }
+
+    /// Records that the row `id` is `row`, whose carrier is `to` and no longer `from`. A command
+    /// that finds this half done takes the counters out.
+    fn turn_over(
+        &mut self,
+        (from, to): (usize, usize),
+        (id, row): (usize, &FunctionDoc),
+    ) -> Result<(), SessionError> {
+        switch(self, &[from], false)?;
+        self.document.functions[from].state = State::Retired;
+        self.document.functions[id].clone_from(row);
+        switch(self, &[to], true)?;
+        Ok(self.segment.write_document(&self.document)?)
     }
 }

@@ -148,6 +148,7 @@ pub(super) fn plan_with(
         let hooked = Hooked {
             points: &points,
             regions,
+            arrivals: counted.map_or(&[], |counted| &counted.arrivals),
         };
         let (image, context) = (image.image(), image.context());
         plan_inside(image, context, function, (want, hooked), allowed)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use patcher::emit::STONE;
 use patcher::{Avma, Svma};
 
 use super::SessionError;
@@ -48,8 +49,8 @@ impl View<'_> {
         }
     }
 
-    /// True if no thread is in the function `id`, outside of calls. A thread in the runtime may be
-    /// counting.
+    /// True if no thread is in the function `id`, outside of calls, nor a context that a signal
+    /// handler has saved on another stack. A thread in the runtime may be counting.
     ///
     /// # Errors
     /// The target cannot be read.
@@ -71,7 +72,8 @@ impl View<'_> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        let parked = self.parked(space.memory(), stopped, stacks, |pc| code.contains(pc));
+        Ok(parked.is_none())
     }
 
     fn counted_code(&self, ids: &[usize]) -> Vec<Code<'_>> {
@@ -93,7 +95,22 @@ impl View<'_> {
         let place = |f: &FunctionDoc| (f.module, f.address);
         let carriers = self.document.functions.iter();
         let carriers = carriers.filter(|f| f.role == Role::Carrier && place(f) == place(function));
-        let trampolines = carriers.flat_map(|f| f.sites.iter().map(|site| site.trampoline));
+        let sites = carriers.flat_map(|f| &f.sites);
+        let trampolines = sites.flat_map(|site| {
+            let landing = Extent {
+                start: site.landing.start,
+                len: site.landing.end.0.saturating_sub(site.landing.start.0),
+            };
+            let stone = Extent {
+                start: site.stone,
+                len: if site.stone == Avma::default() {
+                    0
+                } else {
+                    STONE
+                },
+            };
+            [site.trampoline, landing, stone]
+        });
         let extents = blocks
             .chain(trampolines)
             .chain([self.document.image])

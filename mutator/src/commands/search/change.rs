@@ -317,7 +317,7 @@ impl Hunt<'_> {
         ipath_session::segment::sweep();
         let answering = follower.map(|follower| {
             let departures = Some(follower.departures());
-            Answering::begin(session.process(), departures)
+            Answering::begin(session.process(), departures, true)
         });
         *live = Some(Live::answered(session, AtEnd::TakeOut, answering));
         Ok(changed)
