@@ -25,6 +25,7 @@ mod divided;
 mod dominators;
 mod function;
 mod graph;
+mod hub;
 mod inlined;
 mod liveness;
 mod loops;

@@ -2,7 +2,9 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
-use ipath_tests::inside::{DISPATCHES, compare, insides, json, list, number, ranges};
+use ipath_tests::inside::{
+    DISPATCHES, check_conservation, compare, insides, json, list, number, ranges,
+};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::pty::Pty;
@@ -90,6 +92,46 @@ fn counts_of_jumps_through_tables_are_those_of_single_steps() {
         let is_short = ["-O1", "-O0", "-Os"].contains(&flags[0]);
         let functions = &["interprets", "continues", "loops"][usize::from(is_short)..];
         equal(functions, &[], &program, &["30"]);
+    }
+}
+
+/// Interpreters jump to more labels than a hook can compare. Their jumps lead to a hub, from which
+/// the labels are reached.
+#[test]
+fn labels_of_interpreters_are_counted() {
+    for flags in ["-O1", "-O2", "-O3"] {
+        let program = program_with("labels.c", &[flags]);
+        let mut hubs = 0;
+        let names = ["threaded", "central"];
+        let found = counted(&names, &[], &program, &["2000"]);
+        let own = Command::new(&program).arg("2000").output();
+        let own = String::from_utf8(own.expect("it runs").stdout).expect("text");
+        for (name, line) in names.into_iter().zip(own.lines()) {
+            let inside = &found[name];
+            check_conservation(inside);
+            assert_eq!(number(&inside["uncertain"]), 0, "{name} {flags}");
+            let own = line
+                .split_whitespace()
+                .map(|count| count.parse().expect("a count"));
+            let mut own: Vec<u64> = own.collect();
+            own.sort_unstable();
+            let blocks = list(inside, "blocks");
+            let is_hub = |block: usize| blocks[block]["size"] == 0;
+            hubs += (0..blocks.len()).filter(|&block| is_hub(block)).count();
+            let mut labels: BTreeMap<usize, u64> = BTreeMap::new();
+            let edges = list(inside, "edges").iter();
+            for edge in edges.filter(|edge| edge["kind"] == "case") {
+                let to = number(&edge["to"]) as usize;
+                if !is_hub(to) {
+                    *labels.entry(to).or_default() += number(&edge["count"]);
+                }
+            }
+            let mut labels: Vec<u64> = labels.into_values().collect();
+            labels.sort_unstable();
+            assert_eq!(labels, own, "{name} {flags}");
+        }
+        // Compilers join the jumps first, and divide them again.
+        assert!(hubs > 0 || flags == "-O1", "{flags}");
     }
 }
 

@@ -18,6 +18,7 @@ use crate::isa::Insn;
 use super::chords::Chords;
 use super::counter::{Counter, Transfer};
 use super::graph::{Block, BlockEnd, BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
+use super::hub::{Joined, joined};
 use super::liveness::{Free, Liveness};
 use super::loops::Loops;
 use super::place::Place;
@@ -28,7 +29,10 @@ pub struct Counting {
     /// The segments, as blocks. An edge of kind [`EdgeKind::Left`] leads from each call.
     pub segments: Graph,
     /// For each segment, the block that it is a part of.
+    /// Those of hubs have numbers after those of the function's blocks.
     pub blocks: Vec<BlockId>,
+    /// The hubs of jumps to many labels: for each, the address of one of its jumps.
+    pub hubs: Vec<Svma>,
     /// The counters. They are numbered in this order.
     pub counters: Vec<Count>,
 }
@@ -60,22 +64,52 @@ impl Counting {
     /// No instruction is executed for an edge alone that must be counted.
     pub fn of(flow: &Flow, graph: &Graph, measured: Option<&[u64]>) -> Result<Self, NoPlace> {
         let (segments, blocks) = divided(flow, graph);
-        let loops = Loops::of(&segments);
-        let chords = Chords::of(&segments, &loops, measured);
-        let counted = chords.edges().iter().zip(0..);
         let live = Liveness::of(flow, graph);
         let free = |at: Svma| live.free_before(flow, graph, at);
-        let counters = counted.map(|(&edge, number)| {
-            let place = placed(&segments, edge)?;
-            Ok(count(flow, &segments, (edge, number), place, free))
+        let own = Self::at_places(flow, (&segments, &free), measured);
+        let (counters, joined) = match own {
+            Ok(counters) => (counters, None),
+            Err(no_place) => {
+                let own = (&blocks[..], graph.blocks().len());
+                let joined = joined(&segments, own, MOST_COMPARED).ok_or(no_place)?;
+                let counters = Self::at_places(flow, (&joined.segments, &free), measured)?;
+                (counters, Some(joined))
+            }
+        };
+        let joined = joined.unwrap_or(Joined {
+            segments,
+            blocks,
+            hubs: Vec::new(),
         });
-        let counters = counters.collect::<Result<Vec<Count>, NoPlace>>()?;
-        are_comparable(counters.iter().map(|of| (of.at, of.counter.transfer)))?;
+        let Joined {
+            segments,
+            blocks,
+            hubs,
+        } = joined;
         Ok(Self {
             segments,
             blocks,
+            hubs,
             counters,
         })
+    }
+
+    /// The counters of these segments.
+    fn at_places(
+        flow: &Flow,
+        (segments, free): (&Graph, &impl Fn(Svma) -> Free),
+        measured: Option<&[u64]>,
+    ) -> Result<Vec<Count>, NoPlace> {
+        let loops = Loops::of(segments);
+        let chords = Chords::of(segments, &loops, measured);
+        let counted = chords.edges().iter().zip(0..);
+        let counters = counted.map(|(&edge, number)| {
+            let place = placed(segments, edge)?;
+            Ok(count(flow, segments, (edge, number), place, free))
+        });
+        let counters = counters.collect::<Result<Vec<Count>, NoPlace>>()?;
+        are_comparable(counters.iter().map(|of| (of.at, of.counter.transfer)))?;
+        Ok(counters)
     }
 }
 

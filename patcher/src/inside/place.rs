@@ -35,6 +35,10 @@ impl Place {
         }
         let from = from.block()?;
         let leaving = graph.leaving(Node::Block(from));
+        if graph.block(from).insns.is_empty() && leaving.len() > 1 {
+            // A hub: its jumps are elsewhere.
+            return None;
+        }
         if leaving
             .iter()
             .any(|&id| graph.edge(id).kind == EdgeKind::Left)

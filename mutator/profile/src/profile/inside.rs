@@ -22,7 +22,7 @@ pub struct Inside {
     /// ended, and the transfers during the reading. 0 if the counts are exact.
     #[serde(default)]
     pub uncertain: u64,
-    /// The basic blocks, in address order.
+    /// The basic blocks, in address order. Behind them are hubs of jumps, with size 0.
     pub blocks: Vec<Block>,
     /// The edges between the blocks, and those that enter and leave the function.
     pub edges: Vec<Edge>,

@@ -28,7 +28,13 @@ impl Places {
 
     /// The places of the blocks of a function. Lines of the file `own` have no file name.
     pub(crate) fn in_file(profile: &Profile, inside: &Inside, own: Option<&str>) -> Self {
-        let offset = |block: &Block| offset_in(profile, inside, block.address);
+        let offset = |block: &Block| {
+            let offset = offset_in(profile, inside, block.address);
+            match block.size {
+                0 => format!("jumps as at {offset}"),
+                _ => offset,
+            }
+        };
         let offsets: Vec<String> = inside.blocks.iter().map(offset).collect();
         let line = |(block, offset): (&Block, &String)| match block.source() {
             Some((file, line)) if Some(file) == own => line.to_string(),

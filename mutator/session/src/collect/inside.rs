@@ -174,7 +174,9 @@ impl Graph {
 
     /// Looks the source positions of blocks and loops up.
     fn find_positions(&mut self, module: &ModuleDoc, frames: &mut Frames) {
-        for block in &mut self.entry.blocks {
+        // A hub of jumps has no code of its own.
+        let blocks = self.entry.blocks.iter_mut().filter(|block| block.size > 0);
+        for block in blocks {
             let position = frames.position(module, Svma(block.address));
             (block.file, block.line) = position.unzip();
         }

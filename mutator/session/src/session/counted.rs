@@ -1,12 +1,13 @@
 //! The counters of a function whose edges or paths are counted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{
-    self, BlockId, Counting, Edge, EdgeKind, Followed, Graph, Inside, LoopId, Node, Part, PathCall,
-    PathCounting, PathHeader, PathStep, Pathless, Region, TripCounting,
+    self, BlockId, Counting, Edge, EdgeKind, Followed, Graph, Inside, Loop, LoopId, Node, Part,
+    PathCall, PathCounting, PathHeader, PathStep, Pathless, Region, TripCounting,
 };
 use patcher::plan::{Effect, ProbePoint};
 
@@ -164,7 +165,8 @@ impl Counters {
             let counting = counting.map_err(|no_place| no_place.to_string())?;
             own.hooks = hooks(&counting);
             own.regions = regions(image, inside, &counting);
-            own.document = document(&counting.segments, &counting.blocks, inside);
+            let segments = (&counting.segments, &counting.blocks[..]);
+            own.document = document(segments, &counting.hubs, inside);
             let edges = counting.counters.iter().map(|count| count.edge.0);
             own.document.counted = edges.collect();
             own.edges.clone_from(&own.document.counted);
@@ -189,7 +191,8 @@ impl Counters {
         let followed = Followed::of(image.image(), image.context(), function, code)?;
         if wanted.paths {
             if self.document.edges.is_empty() {
-                self.document = document(&followed.segments, &followed.blocks, inside);
+                let segments = (&followed.segments, &followed.blocks[..]);
+                self.document = document(segments, &[], inside);
             }
             self.add_paths(image, inside, &followed.paths(measured)?);
         }
@@ -304,7 +307,11 @@ fn hooks(counting: &Counting) -> Vec<ProbePoint> {
 }
 
 /// The entry of the document for a graph, without counters.
-fn document(segments: &Graph, blocks_of: &[BlockId], inside: &Inside) -> InsideDoc {
+fn document(
+    (segments, blocks_of): (&Graph, &[BlockId]),
+    hubs: &[Svma],
+    inside: &Inside,
+) -> InsideDoc {
     let number = |node: Node| node.block().map(|BlockId(number)| number);
     let kind = |edge: &Edge| match edge.kind {
         EdgeKind::Call | EdgeKind::Arrival => EdgeDoc::Entry,
@@ -317,21 +324,53 @@ fn document(segments: &Graph, blocks_of: &[BlockId], inside: &Inside) -> InsideD
     };
     let edges = segments.edges().iter();
     let blocks = inside.graph.blocks().iter().map(|block| &block.range);
-    let loops = inside.loops.loops().iter().map(|of| {
-        let sources = of.back_edges.iter();
-        let sources = sources.filter_map(|&edge| number(inside.graph.edge(edge).from));
-        let parent = of.parent.map(|LoopId(number)| number);
-        (of.header.0, parent, sources.collect())
-    });
+    let blocks = blocks.map(|range| (range.start.0, range.end.0 - range.start.0));
+    let hubs = hubs.iter().map(|at| (at.0, 0));
     InsideDoc {
-        blocks: blocks
-            .map(|range| (range.start.0, range.end.0 - range.start.0))
-            .collect(),
+        blocks: blocks.chain(hubs).collect(),
         segments: blocks_of.iter().map(|block| block.0).collect(),
         edges: edges
             .map(|edge| (number(edge.from), number(edge.to), kind(edge)))
             .collect(),
-        loops: loops.collect(),
+        loops: loops(segments, blocks_of, inside),
         ..InsideDoc::default()
     }
+}
+
+/// The loops of the document. How often control goes back to a header through a hub is not known,
+/// so such loops are left out.
+fn loops(
+    segments: &Graph,
+    blocks_of: &[BlockId],
+    inside: &Inside,
+) -> Vec<(u32, Option<u32>, Vec<u32>)> {
+    let Inside { graph, loops, .. } = inside;
+    let is_hub = |node: Node| {
+        let segment = node.block();
+        segment.is_some_and(|id| blocks_of[id.index()].index() >= graph.blocks().len())
+    };
+    let to_hubs = segments.edges().iter().filter(|edge| is_hub(edge.to));
+    let to_hubs = to_hubs.filter_map(|edge| Some(blocks_of[edge.from.block()?.index()]));
+    let to_hubs: BTreeSet<BlockId> = to_hubs.collect();
+    let all = loops.loops();
+    let sources = |of: &Loop| -> Vec<BlockId> {
+        let back = of.back_edges.iter();
+        back.filter_map(|&edge| graph.edge(edge).from.block())
+            .collect()
+    };
+    let is_known = |of: &Loop| sources(of).iter().all(|source| !to_hubs.contains(source));
+    let known: Vec<u32> = (0..)
+        .zip(all)
+        .filter(|(_, of)| is_known(of))
+        .map(|(id, _)| id)
+        .collect();
+    let number_of = |LoopId(id): LoopId| known.binary_search(&id).ok().map(|number| number as u32);
+    let kept = known.iter().map(|&id| {
+        let of = &all[id as usize];
+        let around = std::iter::successors(of.parent, |id| all[id.index()].parent);
+        let parent = around.into_iter().find_map(number_of);
+        let sources = sources(of).into_iter().map(|BlockId(number)| number);
+        (of.header.0, parent, sources.collect())
+    });
+    kept.collect()
 }
