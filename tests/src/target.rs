@@ -168,7 +168,7 @@ impl Target {
     /// Returns that line. The segments are kept.
     ///
     /// # Panics
-    /// If it does not end within 20 seconds, or a check fails.
+    /// If it does not end within a minute, or a check fails.
     pub fn finish(mut self, line: &str) -> String {
         self.leaves = true;
         self.signal(Signal::SIGTERM);
