@@ -255,7 +255,7 @@ fn take_counters(
     let known = row.and_then(|id| locked.document.functions[id].inside.as_ref());
     if let (Some(counted), Some(known)) = (&mut *counted, known) {
         counted.inside.earlier.clone_from(&known.earlier);
-        // Those of paths do not depend on the places of the hooks. If these change, no hook is
+        // Counters of paths do not depend on the places of the hooks. If these change, no hook is
         // running, and the sums of activations change with them.
         let is_alike =
             !known.by_counts && (!counted.inside.by_counts || counted.inside.counted.is_empty());

@@ -232,6 +232,11 @@ impl Session {
         let image = Arc::clone(&origin.image);
         let mut calls = NeverReturning::default();
         let code = Inside::of(image.image(), image.context(), &function, &mut calls);
+        // The runtime of Go parks goroutines at any instruction.
+        let is_go = code.as_ref().is_ok_and(|code| code.flow.is_go());
+        if is_go || follows_goroutines(&self.document) {
+            return Ok(None);
+        }
         let counted = |measured: Option<&[u64]>| {
             let of = (row.name.clone(), Wanted::of(row));
             Counted::of(&image, &function, code.as_ref(), of, measured)
@@ -254,10 +259,6 @@ impl Session {
         let Some(calls) = at_calls(&image, at, &present, &other) else {
             return Ok(None);
         };
-        // The runtime of Go parks goroutines at any instruction.
-        if follows_goroutines(&self.document) || code.is_ok_and(|code| code.flow.is_go()) {
-            return Ok(None);
-        }
         other.arrivals = self.ends_of_windows(id);
         let allowed = allowed(&self.process, &modules, false);
         let place = (origin.module, origin.image, origin.bias);
@@ -330,7 +331,7 @@ enum Outcome {
     Restored,
 }
 
-/// What is exchanged.
+/// An exchange of the carriers `old` and `new`.
 struct Exchange {
     /// The row of the counts.
     id: usize,

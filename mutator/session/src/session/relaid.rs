@@ -123,8 +123,8 @@ impl Document {
     }
 }
 
-/// What a candidate has to say about its rows if it counts the same in the function of row `id`
-/// with other hooks. `None` if anything else is measured there.
+/// The rows of a candidate that counts the same in the function of row `id` with other hooks.
+/// `None` if anything else is measured there.
 pub(super) fn rows_alone(document: &Document, id: usize) -> Option<Relaid> {
     let row = &document.functions[id];
     let rows = Rows::of(document, document.place_of(row)?)?;
