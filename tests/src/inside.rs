@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::profile::Profile;
 use crate::stepped::Transfers;
@@ -107,6 +107,61 @@ pub fn check_conservation(inside: &Value) {
             [expected; 2],
             "block {index} of {inside}"
         );
+    }
+}
+
+/// The hubs of an entry, blocks of size 0 through which jumps lead to many labels.
+pub struct Hubs {
+    /// The hub of each block that leads to one.
+    of: BTreeMap<usize, usize>,
+    /// The blocks to which each hub leads.
+    targets: BTreeMap<usize, BTreeSet<usize>>,
+}
+
+impl Hubs {
+    /// The hubs of an entry.
+    pub fn of(inside: &Value) -> Self {
+        let blocks = list(inside, "blocks");
+        let mut found = Self {
+            of: BTreeMap::new(),
+            targets: BTreeMap::new(),
+        };
+        for (from, to) in arrivals(inside) {
+            let Some(from) = from else { continue };
+            if blocks[to]["size"] == 0 {
+                found.of.insert(from, to);
+            }
+            if blocks[from]["size"] == 0 {
+                found.targets.entry(from).or_default().insert(to);
+            }
+        }
+        found
+    }
+
+    /// The hub on the way from one block to another.
+    pub fn between(&self, from: usize, to: usize) -> Option<usize> {
+        let hub = *self.of.get(&from)?;
+        self.targets.get(&hub)?.contains(&to).then_some(hub)
+    }
+
+    /// The entry with edges without counts in the place of those from and to hubs.
+    pub fn left_out(&self, inside: &Value) -> Value {
+        let is_hub = |end: &Value| {
+            end.as_u64()
+                .is_some_and(|block| self.targets.contains_key(&(block as usize)))
+        };
+        let edges = list(inside, "edges").iter();
+        let mut edges: Vec<Value> = edges
+            .filter(|edge| !is_hub(&edge["from"]) && !is_hub(&edge["to"]))
+            .cloned()
+            .collect();
+        for (from, hub) in &self.of {
+            let targets = self.targets.get(hub).into_iter().flatten();
+            edges.extend(targets.map(|to| json!({"from": from, "to": to, "count": 0})));
+        }
+        let mut other = inside.clone();
+        other["edges"] = Value::Array(edges);
+        other
     }
 }
 

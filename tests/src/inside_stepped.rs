@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::command::Run;
 use crate::inside::{
-    Route, Walked, check_conservation, is_reducible, list, number, ranges, routes,
+    Hubs, Route, Walked, check_conservation, is_reducible, list, number, ranges, routes,
 };
 use crate::inside_trips::{Trips, trips};
 use crate::instrument::Target;
@@ -151,11 +151,14 @@ impl Compared<'_> {
     fn step(&self, entries: &Entries, way: Way<'_>) -> (Vec<Seen>, i32) {
         let mut seen: Vec<Seen> = entries
             .values()
-            .map(|inside| Seen {
-                transfers: Transfers::new(),
-                walked: Walked::of(inside),
-                trips: Trips::of(inside),
-                shape: Shape::of(inside),
+            .map(|inside| {
+                let inside = &Hubs::of(inside).left_out(inside);
+                Seen {
+                    transfers: Transfers::new(),
+                    walked: Walked::of(inside),
+                    trips: Trips::of(inside),
+                    shape: Shape::of(inside),
+                }
             })
             .collect();
         let wanted: Vec<Wanted> = entries
@@ -305,14 +308,22 @@ impl Compared<'_> {
     /// The edges of an entry that were stepped along.
     fn edges(&self, inside: &Value, seen: &Seen) -> BTreeMap<Edge, u64> {
         let ranges = ranges(inside);
+        let hubs = Hubs::of(inside);
         let mut expected: BTreeMap<Edge, u64> = BTreeMap::new();
         for (&(from, to), &count) in &seen.transfers {
             let block = |at: u64| ranges.iter().position(|range| range.contains(&at));
             let (last, next) = (block(from), block(to));
             let is_edge = next
                 .is_none_or(|next| ranges[next].start == to && (last != Some(next) || from >= to));
-            if is_edge {
-                *expected.entry((last, next)).or_default() += count;
+            let hub = last
+                .zip(next)
+                .and_then(|(last, next)| hubs.between(last, next));
+            let edges = match hub {
+                Some(hub) => vec![(last, Some(hub)), (Some(hub), next)],
+                None => vec![(last, next)],
+            };
+            for edge in edges.into_iter().filter(|_| is_edge) {
+                *expected.entry(edge).or_default() += count;
             }
         }
         self.comparable(inside, expected)
@@ -343,7 +354,8 @@ fn wanted(module: &str, address: u64, inside: &Value) -> Wanted {
     entries.push(address);
     Wanted {
         module: module.to_owned(),
-        ranges,
+        // Hubs have no instructions.
+        ranges: ranges.into_iter().filter(|r| !r.is_empty()).collect(),
         entries,
     }
 }

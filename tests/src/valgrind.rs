@@ -172,7 +172,8 @@ impl Executed {
                 ));
             }
         };
-        for (index, block) in blocks.iter().enumerate() {
+        let is_hub = |block: &Value| block["size"] == 0;
+        for (index, block) in blocks.iter().enumerate().filter(|(_, b)| !is_hub(b)) {
             // Who arrives inside a call has not executed the first instruction.
             let to = |edge: &&Value| edge["in_call"] == true && edge["to"] == index;
             let arrived = edges.iter().filter(to).map(|edge| number(&edge["count"]));
