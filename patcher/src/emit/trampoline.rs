@@ -178,8 +178,12 @@ impl<'a> Builder<'a> {
         let Some(target) = jump.jump_target() else {
             return Ok(());
         };
-        for point in &self.site.points {
+        for (index, point) in self.site.points.iter().enumerate() {
             self.hook(point.effect, jump.at)?;
+            // A jump whose first hook has run must not run again at its original address.
+            if index > 0 {
+                self.hook_starts.pop();
+            }
         }
         let goal = self.goal(target, None);
         if goal == Goal::Outside(self.bias.to_avma(target)) {

@@ -42,10 +42,10 @@ impl Draft {
             | Effect::Count(..)
             | Effect::Path(..)
             | Effect::Span(..)
-            | Effect::Enter(_) => self
-                .displaced
-                .iter()
-                .any(|d| d.at == point.at && !(retargeted && d.falls_through())),
+            | Effect::Enter(_) => self.displaced.iter().any(|d| {
+                let is_run = !retargeted || !d.falls_through() || point.effect.is_if_taken();
+                d.at == point.at && is_run
+            }),
         }
     }
 }

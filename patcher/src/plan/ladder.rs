@@ -165,10 +165,11 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
         // A conditional jump reaches its trampoline only when it is taken.
         let flow = self.ground.flow;
-        let always = flow.index_of(at).is_some_and(|i| {
-            flow.insns[i].is_long_jump() && flow.insns[i].control() == Control::Jump
-        });
-        if always && let Some(Ok(tactic)) = self.retarget(at, Some(point)) {
+        let index = flow.index_of(at);
+        let always = index.is_some_and(|i| flow.insns[i].control() == Control::Jump);
+        if (always || point.effect.is_if_taken())
+            && let Some(Ok(tactic)) = self.retarget(at, Some(point))
+        {
             return Ok(tactic);
         }
         self.grow(at, Grow::Around, Some(point))

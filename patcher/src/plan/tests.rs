@@ -4,6 +4,7 @@ use super::draft::Draft;
 use super::sites::Sites;
 use super::*;
 use crate::flow::recipes;
+use crate::inside::{Counter, Free, Transfer};
 use crate::isa::JUMP;
 use crate::looks;
 use crate::oracle::Folder;
@@ -153,6 +154,57 @@ fn breakpoints_are_for_wanted_probe_points_alone() {
         let mut hooked = plan.sites.iter().flat_map(|site| &site.points);
         assert_eq!(hooked.any(|p| p.effect == Effect::Entry), entry);
         assert_eq!(plan.entry.outcome.is_ok(), entry);
+    }
+}
+
+/// A counter of a taken jump runs only if the jump is taken: the jump leads to it, and nothing else
+/// changes. That needs a long jump whose other way is not counted there.
+#[test]
+fn counted_jumps_are_retargeted() {
+    let far = "test %edi, %edi; jne 1f; .fill 300, 1, 0x90; ret; 1: dec %eax; ret";
+    let near = "test %edi, %edi; jne 1f; xor %eax, %eax; ret; 1: dec %eax; ret";
+    for (body, transfers, tactic) in [
+        (far, &[Transfer::Taken][..], Tactic::Retarget),
+        (far, &[Transfer::Taken, Transfer::NotTaken], Tactic::Window),
+        (far, &[Transfer::NotTaken, Transfer::Taken], Tactic::Window),
+        (near, &[Transfer::Taken], Tactic::Window),
+    ] {
+        let data = program(body);
+        let image = Image::parse(&data).expect("an ELF image");
+        let context = ModuleContext::new(&image);
+        let mut functions = image.functions().iter();
+        let function = functions.find(|f| f.linkage == "large").expect("is there");
+        let at = function.range.start.plus(2);
+        let points = transfers
+            .iter()
+            .zip(0..)
+            .map(|(&transfer, number)| ProbePoint {
+                at,
+                effect: Effect::Count(Counter {
+                    number,
+                    transfer,
+                    free: Free::default(),
+                }),
+            });
+        let points: Vec<ProbePoint> = points.collect();
+        let hooks = Hooked {
+            points: &points,
+            ..Hooked::default()
+        };
+        let none = Effects {
+            entry: false,
+            exits: false,
+        };
+        let plan = plan_inside(&image, &context, &function, (none, hooks), Allowed::ALL);
+        assert!(
+            plan.points.iter().all(|p| p.outcome.is_ok()),
+            "{transfers:?}"
+        );
+        let [site] = &plan.sites[..] else {
+            panic!("{:?}", plan.sites)
+        };
+        assert_eq!(site.tactic, tactic, "{transfers:?}");
+        assert_eq!(site.points.len(), transfers.len());
     }
 }
 
