@@ -1,6 +1,7 @@
 /* Functions whose paths are known.
  *
  *     path_counts many CALLS DISTINCT    calls of `many`, on DISTINCT paths
+ *     path_counts huge CALLS DISTINCT    the same of `huge`, which has more paths
  *     path_counts weave CALLS HOW        calls of `weave` in several coroutines. HOW is `alone` (one
  *                                        after the other), `woven` (each yields in the loop), or
  *                                        `moved` (woven, and each time on another thread)
@@ -8,7 +9,7 @@
  *                                        after the call
  *     path_counts chained CALLS ROUNDS   calls of `chained`, with loops of up to ROUNDS iterations
  *
- * `many` prints the number of calls of each path, in ascending order. Prints `ok`. */
+ * `many` and `huge` print the number of calls of each path, in ascending order. Prints `ok`. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 
-static volatile long sink[32];
+static volatile long sink[35];
 
 #define FORK(bit) if (mask & 1L << bit) sink[bit]++;
 
@@ -27,6 +28,15 @@ NOINLINE void many(long mask)
 {
     FORK(0) FORK(1) FORK(2) FORK(3) FORK(4) FORK(5) FORK(6)
     FORK(7) FORK(8) FORK(9) FORK(10) FORK(11) FORK(12)
+}
+
+/* 2^35 paths: their numbers do not fit 32 bits. */
+NOINLINE void huge(long mask)
+{
+    FORK(0) FORK(1) FORK(2) FORK(3) FORK(4) FORK(5) FORK(6) FORK(7) FORK(8) FORK(9) FORK(10)
+    FORK(11) FORK(12) FORK(13) FORK(14) FORK(15) FORK(16) FORK(17) FORK(18) FORK(19) FORK(20)
+    FORK(21) FORK(22) FORK(23) FORK(24) FORK(25) FORK(26) FORK(27) FORK(28) FORK(29) FORK(30)
+    FORK(31) FORK(32) FORK(33) FORK(34)
 }
 
 /* More than 4096 paths, if those before and in its loops are multiplied. */
@@ -52,13 +62,13 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int call_many(long calls, long distinct)
+static int call_many(void (*which)(long), long calls, long distinct)
 {
     static long own[8192];
     for (long i = 0; i < calls; i++) {
-        long mask = i * i % distinct * 2749 % 8192;
-        own[mask]++;
-        many(mask);
+        long number = i * i % distinct;
+        own[number]++;
+        which(which == many ? number * 2749 % 8192 : number * 27487790694413 % (1L << 35));
     }
     qsort(own, 8192, sizeof own[0], by_value);
     for (long i = 0; i < 8192; i++)
@@ -190,5 +200,7 @@ int main(int argc, char **argv)
         puts("ok");
         return 0;
     }
-    return strcmp(argv[1], "many") ? call_weave(argv[3]) : call_many(calls, atol(argv[3]));
+    if (!strcmp(argv[1], "many") || !strcmp(argv[1], "huge"))
+        return call_many(argv[1][0] == 'm' ? many : huge, calls, atol(argv[3]));
+    return call_weave(argv[3]);
 }

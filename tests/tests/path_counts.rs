@@ -306,6 +306,25 @@ fn functions_of_many_paths_have_a_table() {
     assert!(counts.len() >= 900, "{}", counts.len());
 }
 
+/// The numbers of paths and the steps to them do not fit the operands of instructions.
+#[test]
+fn functions_of_billions_of_paths_have_a_table() {
+    for flags in ["-O1", "-O2"] {
+        let program = program_with("path_counts.c", &[flags, "-pthread"]);
+        let arguments = ["huge", "100000", "300"];
+        let found = counted(&["huge"], &[], &program, &arguments);
+        assert_eq!(found["huge"]["path_totals"]["possible"], 1_u64 << 35);
+        assert_eq!(found["huge"]["path_totals"]["uncounted"], 0);
+        let own = Command::new(&program).args(arguments).output();
+        let own = String::from_utf8(own.expect("it runs").stdout).expect("text");
+        let own = own.split_whitespace().filter_map(|word| word.parse().ok());
+        let own: Vec<u64> = own.collect();
+        let mut counts: Vec<u64> = routes(&found["huge"]).into_values().collect();
+        counts.sort_unstable();
+        assert_eq!(counts, own, "{flags}");
+    }
+}
+
 /// In a function with too many paths for counters of their own, paths end where a loop is entered.
 #[test]
 fn paths_end_at_loops_if_there_are_many() {

@@ -91,6 +91,10 @@ pub const UNCOUNTED: u32 = 2;
 /// The number of entries of a hash table of counters. An entry is two words: the number of the path
 /// plus 1, or 0 if it is free, and the count.
 pub const ENTRIES: u64 = 1 << 10;
+/// The highest bits of the product of this and the number of a path, modulo 2^64, are the index of
+/// the entry that is tried first (Knuth, The Art of Computer Programming 6.4: 2^64 divided by the
+/// golden ratio).
+pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The number of entries that are tried for a path, one after the other.
 pub const TRIED_ENTRIES: u64 = 16;
 

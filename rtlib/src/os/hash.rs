@@ -1,8 +1,7 @@
 //! Hashing of addresses.
 
-/// The multiplier of keys. The highest bits of the product are the hash (Knuth, The Art of Computer
-/// Programming 6.4: 2^64 divided by the golden ratio). The stubs use it, too.
-pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The multiplier of keys. The highest bits of the product are the hash. The stubs use it, too.
+pub use abi::path::MULTIPLIER;
 
 /// The bucket of an address in a table of 2^`bits` buckets: the highest `bits` bits of its hash.
 #[inline(always)]

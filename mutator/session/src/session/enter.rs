@@ -222,6 +222,8 @@ const _: () = assert!(
         && offset_of!(Slot, activation) == 0
         && PathRow::SUM as usize == offset_of!(Slot, sum)
         && PathRow::BEGUN == path::BEGUN
+        && path::ENTRIES == 1 << PathRow::TABLE_BITS
+        && PathRow::MULTIPLIER == path::MULTIPLIER
         && PathRow::FRAMES as u64 == (path::FRAME_SLOTS as u64 - 1) * path::FRAME_ALIGN
         && path::FRAME_ALIGN == size_of::<Slot>() as u64
         && PathRow::DISTANCE as u64 == path::FRAME_ALIGN

@@ -76,4 +76,18 @@ pub(super) struct Slow {
     pub(super) stub: (usize, Avma),
     /// Where the call begins, and where control continues after it.
     pub(super) labels: [usize; 2],
+    /// What is tried before the call, with a hash table.
+    pub(super) next: Option<Next>,
+}
+
+/// A look at another entry of a hash table of paths.
+#[derive(Debug)]
+pub(super) struct Next {
+    /// The registers: the number of the path plus 1, the address of the entry tried first less that
+    /// of the counter `first` in a bank, and the bank.
+    pub(super) registers: (u8, u8, u8),
+    /// The first counter of the table.
+    pub(super) first: u32,
+    /// Where the look begins, and where control continues with the entry.
+    pub(super) labels: [usize; 2],
 }

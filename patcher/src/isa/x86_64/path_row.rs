@@ -2,7 +2,7 @@
 
 use super::code::{Code, Goal, HOOK_AT_POINT};
 use super::count::fields;
-use super::late::{Slow, Spill};
+use super::late::{Next, Slow, Spill};
 use super::patch::CodeError;
 use super::relocate::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
 use super::uses::Registers;
@@ -64,6 +64,12 @@ impl PathRow {
 
     /// The number of the counter of activations that have begun.
     pub const BEGUN: u32 = 0;
+    /// The number of entries of a hash table is 2 to this power. An entry is two counters: the
+    /// number of the path plus 1, and the count.
+    pub const TABLE_BITS: u8 = 10;
+    /// The highest bits of the product of this and the number of a path are the index of the entry
+    /// that is tried first.
+    pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
     /// The function's number is this many bits above the key of an activation. The word with both
     /// is at offset 0 of a slot. A slot that is free for frames on one page has the page's address
@@ -93,33 +99,39 @@ impl PathRow {
         bytes
     }
 
-    /// True if code can have the row's numbers in its instructions.
+    /// True if copies can have the row's numbers in their instructions.
     pub fn fits(&self) -> bool {
-        self.immediates().is_some()
+        self.words().is_some_and(|words| words.are_short())
     }
 
-    /// The numbers for code that does without the stub. `None` if the stub is needed, because a
-    /// number does not fit into an instruction, or because the row needs more than a slot and a
-    /// counter.
-    fn immediates(&self) -> Option<Immediates> {
-        let paths = match self.kind {
-            Self::BEGINS | Self::ADDS => 0,
-            _ if self.counters == Self::EACH => self.paths,
-            _ => return None,
+    /// The numbers for code that does without the stub. `None` if one of them is too large.
+    fn words(&self) -> Option<Words> {
+        let bytes = |counters: u64| (counters as i64).checked_mul(8);
+        let is_compared =
+            matches!(self.kind, Self::ENDS | Self::RESTARTS) && self.counters != Self::HISTOGRAM;
+        let words = Words {
+            add: bytes(self.add)?,
+            start: bytes(self.start)?,
+            paths: if is_compared { bytes(self.paths)? } else { 0 },
         };
-        Some(Immediates {
-            add: immediate(self.add)?,
-            start: immediate(self.start)?,
-            paths: immediate(paths)?,
-        })
+        // Only hooks of hash tables have a register for a large number.
+        (self.counters == Self::TABLE || words.are_short()).then_some(words)
     }
 }
 
 /// The numbers of a row, in bytes of counters.
-pub(super) struct Immediates {
-    pub(super) add: i32,
-    pub(super) start: i32,
-    pub(super) paths: i32,
+struct Words {
+    add: i64,
+    start: i64,
+    paths: i64,
+}
+
+impl Words {
+    /// True if all are operands that instructions can have.
+    fn are_short(&self) -> bool {
+        let all = [self.add, self.start, self.paths];
+        all.into_iter().all(|word| i32::try_from(word).is_ok())
+    }
 }
 
 /// The size of so many counters in bytes, as slots have it. `None` if an instruction has no room
@@ -128,12 +140,17 @@ pub(super) fn immediate(counters: u64) -> Option<i32> {
     i32::try_from((counters as i64).checked_mul(8)?).ok()
 }
 
+/// Operations, as encoded in instructions with an immediate operand.
+const ADD: u8 = 0;
+const CMP: u8 = 7;
+const SHL: u8 = 4;
+const SHR: u8 = 5;
 /// The stack pointer and the frame pointer, as encoded in instructions.
 const RSP: u8 = 4;
 const RBP: u8 = 5;
 
 /// The maximum length of the code that does without the stub, in bytes.
-const FOLLOW: usize = 336;
+const FOLLOW: usize = 352;
 /// The maximum length of the hook of a path and of its row, in bytes.
 pub const PATH_HOOK: usize = FOLLOW + HOOK_AT_POINT + 2 + PathRow::LEN + PathRow::ALIGN;
 /// The maximum length of a hook at which a timed path begins or ends, in bytes.
@@ -163,9 +180,9 @@ impl Code {
         (free, are_free): (Registers, bool),
         cells: PathCells,
     ) -> Result<(), CodeError> {
-        if let Some((tables, immediates)) = cells.tables.zip(row.immediates()) {
+        if let Some((tables, words)) = cells.tables.zip(row.words()) {
             let stub = (label, cells.stub);
-            self.follow((row, stub), (free, are_free), (tables, immediates))
+            self.follow((row, stub), (free, are_free), (tables, words))
         } else {
             self.call_with_row(label, cells.stub)
         }
@@ -204,40 +221,59 @@ impl Code {
     }
 
     /// Appends code that does the work of a row if the activation has the slot of its frame, or
-    /// takes it, and the thread has a bank of its own. Otherwise it calls the stub with the row.
+    /// takes it, and the thread has a bank of its own. Otherwise it calls the stub with the row. It
+    /// does that also if neither of the first two entries tried in a hash table is the path's.
     fn follow(
         &mut self,
         (row, stub): (&PathRow, (usize, Avma)),
         (free, are_free): (Registers, bool),
-        ([banks, slots], with): ([Avma; 2], Immediates),
+        ([banks, slots], with): ([Avma; 2], Words),
     ) -> Result<(), CodeError> {
         let counts = row.kind != PathRow::ADDS;
-        let spill = Spill::of(free, are_free, if counts { 3 } else { 2 });
+        let is_table = row.counters == PathRow::TABLE;
+        let ends = matches!(row.kind, PathRow::ENDS | PathRow::RESTARTS);
+        let registers = match (counts, ends && is_table) {
+            (_, true) => 4,
+            (true, _) => 3,
+            (false, _) => 2,
+        };
+        let spill = Spill::of(free, are_free, registers);
         let (sum, slot) = (spill.used[0], spill.used[1]);
         let [otherwise, after] = [self.label(), self.label()];
+        let mut next = None;
         self.spill(&spill);
         if row.kind == PathRow::BEGINS {
             let registers = [sum, slot, spill.used[2]];
             let places = (spill.lowered(), banks, slots);
             self.begin(row, registers, (places, with.start), otherwise)?;
         } else if counts {
-            self.look_up(sum, spill.used[2], banks, otherwise)?;
-            self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
             let bank = spill.used[2];
+            let other = spill.used.get(3).copied().unwrap_or(slot);
+            self.look_up(sum, bank, banks, otherwise)?;
+            self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
             let (prefix, modrm) = fields(true, sum, slot);
             self.put(&[prefix, 0x8b, 0x40 | modrm, PathRow::SUM]); // mov sum, [slot + SUM]
-            let (prefix, modrm) = fields(true, 0, sum);
             if with.add != 0 {
-                self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // add sum, imm32
-                self.put(&with.add.to_le_bytes());
+                self.operate(ADD, sum, with.add, other);
             }
-            self.put(&[prefix & !4, 0x81, 0xf8 | modrm]); // cmp sum, paths
-            self.put(&with.paths.to_le_bytes());
-            self.branch(&[0x0f, 0x83], Goal::Label(otherwise)); // jae: not known
+            if row.counters != PathRow::HISTOGRAM {
+                self.operate(CMP, sum, with.paths, other);
+                self.branch(&[0x0f, 0x83], Goal::Label(otherwise)); // jae: not known
+            }
+            let first = row.key.first + PathRow::BEFORE;
+            next = is_table.then(|| self.entry((sum, other, bank), first));
             if row.kind == PathRow::RESTARTS {
-                self.put_in_slot(slot, PathRow::SUM, with.start);
+                // With a hash table, the sum is not needed any more. Otherwise it is small.
+                self.put_in_slot((slot, sum), with.start);
             }
-            self.increment_at(bank, sum, row.key.first + PathRow::BEFORE);
+            match row.counters {
+                PathRow::TABLE => self.increment(other, first + 1),
+                PathRow::HISTOGRAM => {
+                    self.power(sum);
+                    self.increment_at((bank, sum, 8), first);
+                }
+                _ => self.increment_at((bank, sum, 1), first),
+            }
             if row.kind == PathRow::ENDS {
                 // The slot is free for frames on this page.
                 self.page(&row.key, sum, spill.lowered());
@@ -245,9 +281,7 @@ impl Code {
             }
         } else {
             self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
-            let (prefix, modrm) = fields(true, 0, slot);
-            self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::SUM]); // add [slot + SUM], add
-            self.put(&with.add.to_le_bytes());
+            self.add_in_slot((slot, sum), with.add);
         }
         self.unspill(&spill);
         self.place(after);
@@ -255,8 +289,110 @@ impl Code {
             spill,
             stub,
             labels: [otherwise, after],
+            next,
         });
         Ok(())
+    }
+
+    /// Appends code that sets `entry` to the address of the entry of the path with the sum, less
+    /// that of the counter `first` in a bank. If the entry tried first is not that of the path, it
+    /// jumps to the code that [`Self::slow_paths`] makes of the result. Overwrites `sum` and the
+    /// flags.
+    fn entry(&mut self, (sum, entry, bank): (u8, u8, u8), first: u32) -> Next {
+        self.shift(SHR, sum, 3); // the number of the path
+        self.word_in(entry, PathRow::MULTIPLIER as i64);
+        let (prefix, modrm) = fields(true, entry, sum);
+        self.put(&[prefix, 0x0f, 0xaf, 0xc0 | modrm]); // imul entry, sum
+        self.shift(SHR, entry, 64 - PathRow::TABLE_BITS);
+        self.shift(SHL, entry, 4); // two counters
+        let (prefix, modrm) = fields(true, bank, entry);
+        self.put(&[prefix, 0x01, 0xc0 | modrm]); // add entry, bank
+        let (prefix, modrm) = fields(true, 0, sum);
+        self.put(&[prefix, 0xff, 0xc0 | modrm]); // inc sum
+        let next = Next {
+            registers: (sum, entry, bank),
+            first,
+            labels: [self.label(), self.label()],
+        };
+        let [tried, found] = next.labels;
+        self.compare_entry(&next);
+        self.branch(&[0x0f, 0x85], Goal::Label(tried)); // jne
+        self.place(found);
+        next
+    }
+
+    /// Appends code that tries the entry after that of [`Self::entry`], and jumps to the label
+    /// `otherwise` if that is not the path's either.
+    fn next_entry(&mut self, next: &Next, otherwise: usize) {
+        let (_, entry, bank) = next.registers;
+        let [tried, found] = next.labels;
+        self.place(tried);
+        let (prefix, modrm) = fields(true, bank, entry);
+        self.put(&[prefix, 0x29, 0xc0 | modrm]); // sub entry, bank
+        let (prefix_of_one, modrm_of_one) = fields(true, 0, entry);
+        self.put(&[prefix_of_one, 0x83, 0xc0 | modrm_of_one, 16]); // add entry, 16
+        self.put(&[prefix_of_one, 0x81, 0xe0 | modrm_of_one]); // and entry, mask
+        let mask = (16 << PathRow::TABLE_BITS) - 16;
+        self.put(&i32::to_le_bytes(mask));
+        self.put(&[prefix, 0x01, 0xc0 | modrm]); // add entry, bank
+        self.compare_entry(next);
+        self.branch(&[0x0f, 0x84], Goal::Label(found)); // je
+        self.jump(Goal::Label(otherwise));
+    }
+
+    fn compare_entry(&mut self, next: &Next) {
+        let (sum, entry, _) = next.registers;
+        let (prefix, modrm) = fields(true, sum, entry);
+        self.put(&[prefix, 0x39, 0x80 | modrm]); // cmp [entry + 8 * first], sum
+        self.put(&(8 * next.first).to_le_bytes());
+    }
+
+    /// Appends code that sets `sum` to the logarithm to base 2 of the number with this sum, and to
+    /// 0 for number 0. Overwrites the flags.
+    fn power(&mut self, sum: u8) {
+        self.shift(SHR, sum, 3);
+        let (prefix, modrm) = fields(true, 1, sum);
+        self.put(&[prefix & !4, 0x83, 0xc0 | modrm, 1]); // or sum, 1
+        let (prefix, modrm) = fields(true, sum, sum);
+        self.put(&[prefix, 0x0f, 0xbd, 0xc0 | modrm]); // bsr sum, sum
+    }
+
+    fn shift(&mut self, operation: u8, register: u8, by: u8) {
+        let (prefix, modrm) = fields(true, operation, register);
+        self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, by]);
+    }
+
+    /// Appends `mov register, word`.
+    fn word_in(&mut self, register: u8, word: i64) {
+        self.put(&[0x48 | register >> 3, 0xb8 | register & 7]);
+        self.put(&word.to_le_bytes());
+    }
+
+    /// Appends an operation on a register and a word. A large word is in `other` then.
+    fn operate(&mut self, operation: u8, register: u8, word: i64, other: u8) {
+        if let Ok(short) = i32::try_from(word) {
+            let (prefix, modrm) = fields(true, operation, register);
+            self.put(&[prefix & !4, 0x81, 0xc0 | modrm]);
+            self.put(&short.to_le_bytes());
+        } else {
+            self.word_in(other, word);
+            let (prefix, modrm) = fields(true, other, register);
+            self.put(&[prefix, (8 * operation) | 1, 0xc0 | modrm]);
+        }
+    }
+
+    /// Appends an addition to the sum in the slot. Overwrites the flags, and `other` if the word is
+    /// large.
+    fn add_in_slot(&mut self, (slot, other): (u8, u8), word: i64) {
+        if let Ok(short) = i32::try_from(word) {
+            let (prefix, modrm) = fields(true, ADD, slot);
+            self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::SUM]);
+            self.put(&short.to_le_bytes());
+        } else {
+            self.word_in(other, word);
+            let (prefix, modrm) = fields(true, other, slot);
+            self.put(&[prefix, 0x01, 0x40 | modrm, PathRow::SUM]);
+        }
     }
 
     /// Appends the calls of the stub by hooks that cannot do without it. Fails if the stub's cell
@@ -265,6 +401,9 @@ impl Code {
         for of in std::mem::take(&mut self.slow) {
             let [otherwise, after] = of.labels;
             let (row, cell) = of.stub;
+            if let Some(next) = &of.next {
+                self.next_entry(next, otherwise);
+            }
             self.place(otherwise);
             self.unspill(&of.spill);
             self.call_with_row(row, cell)?;
@@ -283,7 +422,7 @@ impl Code {
         &mut self,
         row: &PathRow,
         [key, slot, bank]: [u8; 3],
-        ((lowered, banks, slots), start): ((i32, Avma, Avma), i32),
+        ((lowered, banks, slots), start): ((i32, Avma, Avma), i64),
         otherwise: usize,
     ) -> Result<(), CodeError> {
         self.frame_plus(&row.key, key, row.key.key, lowered);
@@ -294,7 +433,7 @@ impl Code {
         let (prefix, modrm) = fields(true, bank, key);
         self.put(&[prefix, 0x01, 0xc0 | modrm]); // add key, function
         self.activation_in(slot, key);
-        self.put_in_slot(slot, PathRow::SUM, start);
+        self.put_in_slot((slot, key), start);
         self.look_up(key, bank, banks, otherwise)?;
         self.increment(bank, row.key.first + PathRow::BEGUN);
         Ok(())
@@ -378,19 +517,25 @@ impl Code {
         self.put(&[prefix, 0x89, 0x40 | modrm, 0]);
     }
 
-    /// Appends `mov qword ptr [slot + at], word`.
-    fn put_in_slot(&mut self, slot: u8, at: u8, word: i32) {
-        let (prefix, modrm) = fields(true, 0, slot);
-        self.put(&[prefix & !4, 0xc7, 0x40 | modrm, at]);
-        self.put(&word.to_le_bytes());
+    /// Appends `mov qword ptr [slot + SUM], word`. Overwrites `other` if the word is large.
+    fn put_in_slot(&mut self, (slot, other): (u8, u8), word: i64) {
+        if let Ok(short) = i32::try_from(word) {
+            let (prefix, modrm) = fields(true, 0, slot);
+            self.put(&[prefix & !4, 0xc7, 0x40 | modrm, PathRow::SUM]);
+            self.put(&short.to_le_bytes());
+        } else {
+            self.word_in(other, word);
+            let (prefix, modrm) = fields(true, other, slot);
+            self.put(&[prefix, 0x89, 0x40 | modrm, PathRow::SUM]);
+        }
     }
 
-    /// Appends `inc qword ptr [bank + offset + 8 * number]`.
-    fn increment_at(&mut self, bank: u8, offset: u8, number: u32) {
+    /// Appends `inc qword ptr [bank + scale * index + 8 * number]`.
+    fn increment_at(&mut self, (bank, index, scale): (u8, u8, u8), number: u32) {
         let (prefix, _) = fields(true, 0, bank);
-        let prefix = prefix & !4 | (offset >> 3) << 1;
+        let prefix = prefix & !4 | (index >> 3) << 1;
         // The base has no special meaning with a displacement of 32 bits.
-        let sib = (offset & 7) << 3 | bank & 7;
+        let sib = (scale.trailing_zeros() as u8) << 6 | (index & 7) << 3 | bank & 7;
         self.put(&[prefix, 0xff, 0x84, sib]);
         self.put(&(8 * number).to_le_bytes());
     }
@@ -404,3 +549,6 @@ impl Code {
         self.put(&row.bytes());
     }
 }
+
+#[cfg(test)]
+mod tests;
