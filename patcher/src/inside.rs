@@ -44,6 +44,7 @@ mod spans;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod union;
 mod weights;
 mod whole;
@@ -69,3 +70,4 @@ pub use region::{Header, Moved, Region};
 pub use solve::{Unsolved, solve};
 pub use spans::{InlinedSpan, Span, SpanStep, Spanless};
 pub use tally::Tally;
+pub use traffic::Traffic;

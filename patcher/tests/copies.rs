@@ -13,7 +13,7 @@ use patcher::emit::{CountCells, Emitted, Hooks};
 use patcher::flow::ModuleContext;
 use patcher::function::Function;
 use patcher::image::Image;
-use patcher::inside::{Counting, Followed, Inside, NeverReturning, Region};
+use patcher::inside::{Counting, EdgeId, Followed, Inside, NeverReturning, Region, Traffic};
 use patcher::isa::LOWERED;
 use patcher::plan::{Allowed, Effect, Effects, Hooked, ProbePoint, Site, plan_inside};
 use patcher::{Avma, Bias};
@@ -92,8 +92,15 @@ impl Compared<'_> {
             return;
         };
         self.figures.functions += 1;
+        let of = (self.image, context, &inside);
         if let Ok(counting) = Counting::of(&inside.flow, &inside.graph, None) {
-            let regions = Region::of_edges(self.image, context, &inside, &counting);
+            let edges: Vec<EdgeId> = counting.counters.iter().map(|count| count.edge).collect();
+            let traffic = Traffic {
+                segments: &counting.segments,
+                edges: &edges,
+                measured: None,
+            };
+            let regions = Region::of_edges(of, &counting, traffic);
             for region in regions {
                 let counters = counting.counters.iter().map(|count| count.at);
                 let counters = counters.filter(|at| region.index_of(*at).is_some());
@@ -104,9 +111,15 @@ impl Compared<'_> {
         }
         let code = (&inside.flow, &inside.graph);
         let followed = Followed::of(self.image, context, function, code);
-        if let Ok(paths) = followed.and_then(|followed| followed.paths(None)) {
+        let followed = followed.and_then(|followed| Ok((followed.paths(None)?, followed.segments)));
+        if let Ok((paths, segments)) = followed {
             let own = (&paths.hooks[..], &paths.headers[..]);
-            let regions = Region::of_paths(self.image, context, &inside, own);
+            let traffic = Traffic {
+                segments: &segments,
+                edges: &paths.edges,
+                measured: None,
+            };
+            let regions = Region::of_paths(of, own, traffic);
             for region in regions {
                 let steps = paths.hooks.iter();
                 let steps = steps.filter(|(at, _)| region.index_of(*at).is_some());

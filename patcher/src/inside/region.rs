@@ -21,11 +21,12 @@ use super::call_free::CallFree;
 use super::counter::Transfer;
 use super::counting::Counting;
 use super::function::Inside;
-use super::graph::{Block, BlockEnd, BlockId, EdgeKind, Node};
+use super::graph::{Block, BlockEnd, BlockId, EdgeId, EdgeKind, Node};
 use super::liveness::{Free, Liveness};
 use super::loops::LoopId;
 use super::path_step::{CountersKind, PathHeader, PathStep};
 use super::tally::Tally;
+use super::traffic::Traffic;
 use super::whole::Whole;
 
 /// A loop or a function that runs from a copy.
@@ -40,6 +41,8 @@ pub struct Region {
     pub tallies: Vec<(Svma, Tally)>,
     /// The register of the bank in the copy.
     pub bank: BankRegister,
+    /// The edges of the segments by which control comes to instructions of the region from others.
+    pub entering: Vec<EdgeId>,
     /// Blocks that also run at their original addresses, after a call in the loop.
     shared: Vec<Range<Svma>>,
     /// For a function: the distance from the stack pointer to the canonical frame address before
@@ -94,34 +97,33 @@ const MOST_INSNS: usize = 2048;
 const MOST_TABLES: usize = 1 << 16;
 
 impl Region {
-    /// The regions of a function with these counters of edges.
+    /// The regions of a function with these counters of edges, which pay if it has this `traffic`.
     pub fn of_edges(
-        image: &Image<'_>,
-        context: &ModuleContext<'_>,
-        inside: &Inside,
+        (image, context, inside): (&Image<'_>, &ModuleContext<'_>, &Inside),
         counting: &Counting,
+        traffic: Traffic<'_>,
     ) -> Vec<Self> {
         let counters = counting.counters.iter();
         let tallies = counters.map(|count| (count.at, Tally::Count(count.counter)));
-        Self::all((image, context, inside), tallies.collect(), None)
+        Self::all((image, context, inside), tallies.collect(), (None, traffic))
     }
 
-    /// The regions of a function with these steps of paths. `headers` are those of loops at which
-    /// the paths are known.
+    /// The regions of a function with these steps of paths, which pay if it has this `traffic`.
+    /// `headers` are those of loops at which the paths are known.
     pub fn of_paths(
-        image: &Image<'_>,
-        context: &ModuleContext<'_>,
-        inside: &Inside,
+        (image, context, inside): (&Image<'_>, &ModuleContext<'_>, &Inside),
         (steps, headers): (&[(Svma, PathStep)], &[PathHeader]),
+        traffic: Traffic<'_>,
     ) -> Vec<Self> {
         let tallies = steps.iter().map(|&(at, step)| (at, Tally::Path(step)));
-        Self::all((image, context, inside), tallies.collect(), Some(headers))
+        let paths = (Some(headers), traffic);
+        Self::all((image, context, inside), tallies.collect(), paths)
     }
 
     fn all(
         (image, context, inside): (&Image<'_>, &ModuleContext<'_>, &Inside),
         tallies: Vec<(Svma, Tally)>,
-        paths: Option<&[PathHeader]>,
+        (paths, traffic): (Option<&[PathHeader]>, Traffic<'_>),
     ) -> Vec<Self> {
         let Inside { flow, loops, .. } = inside;
         // Go's runtime decides by the program counter where it may interrupt a goroutine.
@@ -135,6 +137,7 @@ impl Region {
             inside,
             tallies,
             paths,
+            traffic,
             live,
         };
         let mut found: Vec<Self> = Vec::new();
@@ -264,6 +267,7 @@ struct Finder<'a, 'd> {
     tallies: Vec<(Svma, Tally)>,
     /// The paths at headers of loops; `None` if no paths are followed.
     paths: Option<&'a [PathHeader]>,
+    traffic: Traffic<'a>,
     live: Liveness,
 }
 
@@ -297,13 +301,14 @@ impl Finder<'_, '_> {
         let shared = part.shared.iter().map(|&id| graph.block(id).range.clone());
         let region = Region {
             insns: self.all_moved(&insns, headers.len())?,
+            entering: self.entering(&insns),
             headers,
             tallies,
             bank,
             shared: shared.collect(),
             heights: BTreeMap::new(),
         };
-        Some((part.blocks, region))
+        self.pays(&region).then_some((part.blocks, region))
     }
 
     /// The function as a region, and its blocks. `None` as for [`Self::region`].
@@ -317,13 +322,27 @@ impl Finder<'_, '_> {
         let bank = BankRegister::for_function(&insns, self.paths.is_some())?;
         let region = Region {
             insns: self.all_moved(&insns, headers.len())?,
+            entering: self.entering(&insns),
             headers,
             tallies,
             bank,
             shared: Vec::new(),
             heights: whole.heights,
         };
-        region.has_heights().then_some((whole.blocks, region))
+        let is_one = region.has_heights() && self.pays(&region);
+        is_one.then_some((whole.blocks, region))
+    }
+
+    fn entering(&self, insns: &[Insn]) -> Vec<EdgeId> {
+        self.traffic.entering(|at| is_in(insns, at))
+    }
+
+    /// True if a copy of `region` takes less time than hooks.
+    fn pays(&self, region: &Region) -> bool {
+        let own = self.tallies.iter().enumerate();
+        let own = own.filter(|(_, (at, _))| region.index_of(*at).is_some());
+        let counts = own.map(|(index, (at, _))| (index, !region.has_all_of(*at)));
+        self.traffic.pays(&region.entering, counts)
     }
 
     /// The instructions, counts and headers of a region with these blocks. `None` if it is too

@@ -1,7 +1,7 @@
 //! Expected frequencies of edges.
 
 use super::depth_first::DepthFirst;
-use super::graph::{BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
+use super::graph::{BlockEnd, BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
 use super::loops::{LoopId, Loops};
 use super::place::Place;
 
@@ -12,6 +12,8 @@ const ARRIVALS: f64 = 0.01;
 /// The assumed frequency of a jump to code out of line, to that of the other way. Compilers place
 /// code so that the frequent way falls through.
 const OUT_OF_LINE: f64 = 0.5;
+/// The assumed frequency of a jump past a `switch`, to that of the other way.
+const PAST_SWITCH: f64 = 0.02;
 /// The resolution of frequencies: this number stands for one call of the function.
 const UNIT: f64 = (1 << 20) as f64;
 
@@ -44,6 +46,11 @@ impl<'a> Weights<'a> {
             }
         }
         Self { measured, expected }
+    }
+
+    /// The expected frequency of each edge, or a multiple.
+    pub(super) fn expected(&self) -> &[u64] {
+        &self.expected
     }
 
     /// The measured weight of `edge`, then the estimate, which decides between equal ones.
@@ -109,10 +116,20 @@ fn share(graph: &Graph, loops: &Loops, edge: Edge) -> f64 {
     let stays = around.is_none_or(|id| edge.to.block().is_some_and(|to| loops.contains(id, to)));
     match edge.kind {
         EdgeKind::Arrival | EdgeKind::Left => ARRIVALS,
+        EdgeKind::Taken if is_past_switch(graph, edge) => PAST_SWITCH,
         EdgeKind::Taken if stays && is_out_of_line(graph, edge.to) => OUT_OF_LINE,
         _ if stays => 1.0,
         _ => 1.0 / ITERATIONS,
     }
+}
+
+/// True if `edge` is that of a number for which the table of a `switch` has no entry.
+fn is_past_switch(graph: &Graph, edge: Edge) -> bool {
+    let mut leaving = graph.leaving(edge.from).iter().map(|&id| graph.edge(id));
+    leaving.any(|other| {
+        let next = other.to.block().map(|next| graph.block(next).end);
+        other.kind == EdgeKind::FallThrough && next == Some(BlockEnd::Switch)
+    })
 }
 
 /// True if only jumps lead to `node`.

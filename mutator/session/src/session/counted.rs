@@ -6,8 +6,8 @@ use std::sync::Arc;
 use patcher::Svma;
 use patcher::function::Function;
 use patcher::inside::{
-    self, BlockId, Counting, Edge, EdgeKind, Followed, Graph, Inside, Loop, LoopId, Node, Part,
-    PathCall, PathCounting, PathHeader, PathStep, Pathless, Region, TripCounting,
+    self, BlockId, Counting, Edge, EdgeId, EdgeKind, Followed, Graph, Inside, Loop, LoopId, Node,
+    Part, PathCall, PathCounting, PathHeader, PathStep, Pathless, Region, Traffic, TripCounting,
 };
 use patcher::plan::{Effect, ProbePoint};
 
@@ -164,7 +164,7 @@ impl Counters {
             let counting = Counting::of(&inside.flow, &inside.graph, measured);
             let counting = counting.map_err(|no_place| no_place.to_string())?;
             own.hooks = hooks(&counting);
-            own.regions = regions(image, inside, &counting);
+            own.regions = regions(image, inside, &counting, measured);
             let segments = (&counting.segments, &counting.blocks[..]);
             own.document = document(segments, &counting.hubs, inside);
             let edges = counting.counters.iter().map(|count| count.edge.0);
@@ -194,7 +194,13 @@ impl Counters {
                 let segments = (&followed.segments, &followed.blocks[..]);
                 self.document = document(segments, &[], inside);
             }
-            self.add_paths(image, inside, &followed.paths(measured)?);
+            let paths = followed.paths(measured)?;
+            let traffic = Traffic {
+                segments: &followed.segments,
+                edges: &paths.edges,
+                measured,
+            };
+            self.add_paths(image, inside, &paths, traffic);
         }
         if wanted.trips {
             self.add_trips(&followed.trips()?, inside);
@@ -233,7 +239,13 @@ impl Counters {
     }
 
     /// Adds the hooks and counters of paths. Loops run from copies if the edges are not counted.
-    fn add_paths(&mut self, image: &OpenImage, inside: &Inside, paths: &PathCounting) {
+    fn add_paths(
+        &mut self,
+        image: &OpenImage,
+        inside: &Inside,
+        paths: &PathCounting,
+        traffic: Traffic<'_>,
+    ) {
         self.document.paths = Some(PathsDoc {
             paths: paths.paths,
             hashed: paths.paths > PathCounting::MOST_COUNTED,
@@ -258,20 +270,23 @@ impl Counters {
                 _ => None,
             });
             let steps: Vec<_> = steps.collect();
-            let (image, context) = (image.image(), image.context());
-            let regions = Region::of_paths(image, context, inside, (&steps, &headers));
+            let of = (image.image(), image.context(), inside);
+            let regions = Region::of_paths(of, (&steps, &headers), traffic);
             self.regions = regions.into_iter().map(Arc::new).collect();
         }
     }
 }
 
 impl Counted {
-    /// How often the hooks outside of copies run if the edges are taken so often.
+    /// How often the hooks outside of copies run, and the ways into copies, if the edges are taken
+    /// so often.
     pub(super) fn runs(&self, transfers: &[u64]) -> u64 {
         let is_copied = |at| self.regions.iter().any(|region| region.has_all_of(at));
         let hooks = self.hooks.iter().zip(&self.edges);
         let hooks = hooks.filter(|(hook, _)| !is_copied(hook.at));
-        let runs = hooks.filter_map(|(_, &edge)| transfers.get(edge as usize));
+        let enter = self.regions.iter().flat_map(|region| &region.entering);
+        let edges = hooks.map(|(_, &edge)| edge).chain(enter.map(|edge| edge.0));
+        let runs = edges.filter_map(|edge| transfers.get(edge as usize));
         runs.copied().fold(0, u64::saturating_add)
     }
 
@@ -293,8 +308,20 @@ impl Counted {
     }
 }
 
-fn regions(image: &OpenImage, inside: &Inside, counting: &Counting) -> Vec<Arc<Region>> {
-    let regions = Region::of_edges(image.image(), image.context(), inside, counting);
+fn regions(
+    image: &OpenImage,
+    inside: &Inside,
+    counting: &Counting,
+    measured: Option<&[u64]>,
+) -> Vec<Arc<Region>> {
+    let edges: Vec<EdgeId> = counting.counters.iter().map(|count| count.edge).collect();
+    let traffic = Traffic {
+        segments: &counting.segments,
+        edges: &edges,
+        measured,
+    };
+    let of = (image.image(), image.context(), inside);
+    let regions = Region::of_edges(of, counting, traffic);
     regions.into_iter().map(Arc::new).collect()
 }
 

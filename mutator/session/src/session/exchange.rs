@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use abi::count::MOST_COUNTERS;
 use patcher::Svma;
+use patcher::flow::Flow;
 use patcher::inside::{Inside, NeverReturning};
 
 use super::copies;
@@ -259,7 +260,11 @@ impl Session {
         let Some(calls) = at_calls(&image, at, &present, &other) else {
             return Ok(None);
         };
-        other.arrivals = self.ends_of_windows(id);
+        if let Ok(code) = &code {
+            other.arrivals = self.ways_back(id, &code.flow);
+            let copies = present.regions.iter().flat_map(|region| region.exits());
+            other.arrivals.extend(copies);
+        }
         let allowed = allowed(&self.process, &modules, false);
         let place = (origin.module, origin.image, origin.bias);
         let mut pointed = Pointed::none_in(place, function, allowed);
@@ -279,17 +284,24 @@ impl Session {
         }))
     }
 
-    /// The addresses at which control leaves the trampolines of a function: those that are in, and
+    /// The addresses at which control leaves the trampolines in a function: those that are in, and
     /// old ones, in which a saved context may be.
-    fn ends_of_windows(&self, id: usize) -> Vec<Svma> {
-        let row = &self.document.functions[id];
-        let place = self.document.place_of(row);
+    fn ways_back(&self, id: usize, flow: &Flow) -> Vec<Svma> {
+        let Some(place) = self.document.place_of(&self.document.functions[id]) else {
+            return Vec::new();
+        };
         let functions = self.document.functions.iter();
-        let here = functions.filter(|f| self.document.place_of(f) == place);
+        let here = functions.filter(|f| self.document.place_of(f) == Some(place));
         let sites = here.flat_map(|f| &f.sites);
-        let bias = place.map(|(bias, _)| bias);
-        let ends = sites.filter_map(|site| Some(bias?.to_svma(site.window.end)));
-        ends.collect()
+        let ways = sites.flat_map(|site| {
+            let [start, end] = [site.window.start, site.window.end].map(|at| place.0.to_svma(at));
+            let first = flow.insns.partition_point(|insn| insn.at() < start.0);
+            let own = flow.insns[first..].iter();
+            let own = own.take_while(move |insn| insn.at() < end.0);
+            let jumps = own.filter(|insn| insn.is_jump());
+            jumps.map(|jump| Svma(jump.target())).chain([end])
+        });
+        ways.collect()
     }
 
     /// Exchanges the counters of row `id`, unless another command has changed them meanwhile.
