@@ -177,6 +177,31 @@ fn exchanged_counters_come_and_go() {
     target.finish("ok");
 }
 
+/// Calls are measured and given up beside the edges, while contexts that signal handlers have left
+/// are in old trampolines. Each set of patches has other windows than the one before.
+#[test]
+fn saved_contexts_survive_calls_beside_edges() {
+    let program = program_with("exchanges.c", &["-O2", "-pthread"]);
+    let arguments = ["0", "1", "300", "contexts"];
+    let mut target = Target::start(&program, arguments).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    let attach = ["attach", &pid, "--edges", "decides", "--keep", "--no-tui"];
+    Run::ipath(attach)
+        .args(["--duration", "600ms"])
+        .run()
+        .expect(0);
+    for _ in 0..rounds(60) {
+        for command in ["add", "remove"] {
+            Run::ipath([command, &pid, "-f", "decides"]).run().expect(0);
+            assert!(target.poll().is_none(), "{}", target.report());
+        }
+    }
+    Run::ipath(["detach", &pid]).run().expect(0);
+    before.assert_unchanged(target.pid());
+    target.finish("ok");
+}
+
 /// SIGKILL ends the command around the exchange. The program goes on, and the next command finds a
 /// whole session or none.
 #[test]

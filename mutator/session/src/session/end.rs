@@ -170,6 +170,25 @@ impl View<'_> {
         Ok(())
     }
 
+    /// Restores the original bytes of the patches `left` of these sites, except those in
+    /// [`View::kept_patches`]. Returns the address of a landing that is kept. Fails if the process
+    /// cannot be read or changed.
+    pub(super) fn restore_left(
+        &self,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        (sites, mut left): (&[&SiteDoc], Vec<u32>),
+    ) -> Result<Option<Avma>, SessionError> {
+        let awaited = self.kept_patches(stopped, stacks, sites)?;
+        left.retain(|patch| !awaited.contains_key(patch));
+        let landings = self.landings_of(sites.iter().copied())?;
+        self.restore_entries(stopped.text(), &left)?;
+        let is_back = |pair: &&PairDoc| landings.values().any(|&at| at == pair.trampoline);
+        let starts = sites.iter().flat_map(|site| &site.hook_starts);
+        move_back(stopped, starts.filter(is_back), std::iter::empty())?;
+        Ok(awaited.into_values().next())
+    }
+
     /// Writes the original bytes of the journal entries at `indexes` to the text. Fails if the
     /// journal is damaged or the text cannot be written.
     pub(super) fn restore_entries(
@@ -354,17 +373,10 @@ fn restore_standing(
         locked.in_stop("detach", |locked, stopped, stacks| {
             let functions = locked.document.functions.iter();
             let sites: Vec<&SiteDoc> = functions.flat_map(|f| &f.sites).collect();
-            let awaited = locked.view().kept_patches(stopped, stacks, &sites)?;
-            left.retain(|patch| !awaited.contains_key(patch));
-            kept = awaited.into_values().next();
-            let landings = locked.view().landings_of(sites.iter().copied())?;
-            locked.view().restore_entries(stopped.text(), &left)?;
-            let is_back = |pair: &&PairDoc| landings.values().any(|&at| at == pair.trampoline);
-            move_back(
-                stopped,
-                sites.iter().flat_map(|s| &s.hook_starts).filter(is_back),
-                std::iter::empty(),
-            )
+            kept = locked
+                .view()
+                .restore_left(stopped, stacks, (&sites, left.clone()))?;
+            Ok(())
         })?;
         let Some(at) = kept else {
             return Ok(());

@@ -175,6 +175,14 @@ impl SessionError {
         }
     }
 
+    /// The error, if changed code is a jump at `at` to which a signal handler will return.
+    pub(super) fn or_interrupted(self, at: Avma) -> Self {
+        match self {
+            Self::InTheWay(what) => Self::InTheWay(what.or_interrupted(at)),
+            other => other,
+        }
+    }
+
     /// True if there is no session any more.
     pub(super) fn is_end(&self) -> bool {
         match self {

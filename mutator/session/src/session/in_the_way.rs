@@ -24,6 +24,8 @@ enum What {
     Thread(String, Tid),
     /// The code here is not the file's.
     Text(Avma),
+    /// A signal handler will return to a jump of earlier patches here.
+    Interrupted(Avma),
     /// The code here is a jump of the session that the parent had.
     Inherited(Avma),
     /// The library of this name has been unloaded.
@@ -63,6 +65,17 @@ impl InTheWay {
         }
     }
 
+    /// The obstacle, if changed code is a jump at `at` to which a signal handler will return.
+    pub(super) fn or_interrupted(self, at: Avma) -> Self {
+        match self.what {
+            What::Text(_) => Self {
+                what: What::Interrupted(at),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// Ids of the functions.
     pub(super) fn functions(&self) -> &BTreeSet<usize> {
         &self.functions
@@ -70,7 +83,7 @@ impl InTheWay {
 
     /// True if the obstacle may disappear by itself within a moment.
     pub(super) fn passes(&self) -> bool {
-        matches!(self.what, What::Thread(..))
+        matches!(self.what, What::Thread(..) | What::Interrupted(_))
     }
 
     /// True if their code has jumps of the session that the parent had.
@@ -86,7 +99,7 @@ impl InTheWay {
     /// The reason for refusing the functions.
     pub(super) fn reason(&self) -> RefuseReason {
         match self.what {
-            What::Thread(..) => RefuseReason::Occupied,
+            What::Thread(..) | What::Interrupted(_) => RefuseReason::Occupied,
             What::Text(_) => RefuseReason::TextChanged,
             What::Inherited(_) => RefuseReason::InheritedJumps,
             What::Unloaded(_) => RefuseReason::Unloaded,
@@ -104,6 +117,11 @@ impl fmt::Display for InTheWay {
             What::Text(at) => write!(
                 f,
                 "the code at {at} is not what its file says: something else has patched it"
+            ),
+            What::Interrupted(at) => write!(
+                f,
+                "a signal handler has interrupted code at {at} that would be overwritten, and has \
+                not returned"
             ),
             What::Inherited(at) => write!(
                 f,

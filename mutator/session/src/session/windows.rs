@@ -12,7 +12,7 @@ use super::rows::follows_goroutines;
 use super::stack_scan::Stacks;
 use super::view::View;
 use super::write::{Part, leave_trampolines, switch};
-use crate::segment::{Document, FunctionDoc, Role, SiteDoc};
+use crate::segment::{Document, FunctionDoc, Journal, Role, SiteDoc};
 use ipath_target::process::{Extent, Mapping, Memory, Tid};
 use ipath_target::tracee::Stopped;
 
@@ -29,6 +29,29 @@ fn ways_back(memory: &Memory, sp: Avma) -> impl Iterator<Item = Avma> {
 }
 
 impl View<'_> {
+    /// Restores what earlier patches of these functions have left in the text, because signal
+    /// handlers were to return to it. Returns the address of a landing to which one still will.
+    /// Fails if the process cannot be read or changed.
+    pub(super) fn clear_landings(
+        &self,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        ids: &[usize],
+    ) -> Result<Option<Avma>, SessionError> {
+        let sites = left_sites(self.document, ids).map(|(_, site)| site);
+        let sites: Vec<&SiteDoc> = sites.collect();
+        // Only these stay, and the windows around them.
+        if sites.iter().all(|site| site.landing.is_empty()) {
+            return Ok(None);
+        }
+        let mut left = Journal(self.segment).standing()?;
+        left.retain(|patch| sites.iter().any(|site| site.patches.contains(patch)));
+        if left.is_empty() {
+            return Ok(None);
+        }
+        self.restore_left(stopped, stacks, (&sites, left))
+    }
+
     /// Moves threads inside the windows to the trampolines. Returns `InTheWay` if one cannot be
     /// moved, or if a saved context or an old trampoline leads into a window. Then none has been
     /// moved. Fails for other reasons if the process cannot be read or changed.
@@ -54,6 +77,10 @@ impl View<'_> {
         let mut moves = Vec::new();
         let mut staying: Vec<(usize, Tid)> = Vec::new();
         let left = left_trampolines(self.document, ids);
+        let is_left = |pc: Avma| {
+            let trampoline = left.iter().find(|(_, extent)| extent.contains(pc));
+            trampoline.map(|(id, _)| *id)
+        };
         if !left.is_empty() {
             let functions = self.document.functions.iter().filter(|f| f.is_retired());
             leave_trampolines(stopped, functions.flat_map(FunctionDoc::sites_restored))?;
@@ -71,13 +98,19 @@ impl View<'_> {
                 let below = stacks.of_application(memory, thread.sp());
                 let pcs = std::iter::once(thread.pc()).chain(saved.clone());
                 let pcs = pcs.chain(ways_back(memory, below));
-                let is_left = |pc: Avma| left.iter().find(|(_, extent)| extent.contains(pc));
-                staying.extend(pcs.filter_map(|pc| Some((is_left(pc)?.0, thread.tid()))));
+                staying.extend(pcs.filter_map(|pc| Some((is_left(pc)?, thread.tid()))));
             }
             staying.extend(saved.filter_map(|pc| Some((inside(pc)?.0, thread.tid()))));
         }
-        let parked = self.parked(memory, stopped, stacks, |pc| inside(pc).is_some());
-        staying.extend(parked.and_then(|(pc, tid)| Some((inside(pc)?.0, tid))));
+        // A context in the runtime may return to a trampoline.
+        let runtime = self.document.image;
+        let in_runtime = |pc| left.first().filter(|_| runtime.contains(pc));
+        let way = |pc: Avma| {
+            let window = inside(pc).map(|(id, _)| id);
+            window.or_else(|| is_left(pc).or(in_runtime(pc).map(|(id, _)| *id)))
+        };
+        let parked = self.parked(memory, stopped, stacks, |pc| way(pc).is_some());
+        staying.extend(parked.and_then(|(pc, tid)| Some((way(pc)?, tid))));
         if let Some(&(id, tid)) = staying.first() {
             let functions = staying.iter().map(|(id, _)| *id).collect();
             let name = self.document.functions[id].name.clone();
@@ -126,18 +159,26 @@ impl View<'_> {
 /// The trampolines of earlier rows of these functions. A thread in one continues at the end of the
 /// old patches, which may be inside the new ones.
 fn left_trampolines(document: &Document, ids: &[usize]) -> Vec<(usize, Extent)> {
+    let sites = left_sites(document, ids);
+    sites.map(|(id, site)| (id, site.trampoline)).collect()
+}
+
+/// The sites of earlier rows of these functions, each with the id of the present row.
+fn left_sites<'d>(
+    document: &'d Document,
+    ids: &'d [usize],
+) -> impl Iterator<Item = (usize, &'d SiteDoc)> {
     let functions = &document.functions;
     let retired = functions
         .iter()
         .filter(|f| f.is_retired() && (f.role.is_shown() || f.role == Role::Carrier));
-    let of_retired = retired.flat_map(|old| {
+    retired.flat_map(move |old| {
         let place = document.place_of(old);
         let is_it = move |id: &&usize| document.place_of(&functions[**id]) == place;
         let now = ids.iter().find(is_it);
         now.into_iter()
-            .flat_map(|&id| old.sites.iter().map(move |site| (id, site.trampoline)))
-    });
-    of_retired.collect()
+            .flat_map(|&id| old.sites.iter().map(move |site| (id, site)))
+    })
 }
 
 /// Continues without the functions that have an obstacle, and refuses those by name. Returns the

@@ -84,7 +84,12 @@ impl View<'_> {
     ) -> Result<(), SessionError> {
         let space = Arc::clone(self.space);
         let memory = space.memory();
-        self.check_text(memory, ids, part)?;
+        let kept = self.clear_landings(stopped, stacks, ids)?;
+        self.check_text(memory, ids, part)
+            .map_err(|error| match kept {
+                Some(at) => error.or_interrupted(at),
+                None => error,
+            })?;
         self.clear_windows(memory, stopped, stacks, (ids, part))?;
         self.note_uncertain(memory, stopped, stacks, ids);
         self.forget_paths(stopped, ids)?;
