@@ -9,23 +9,23 @@ use ipath_target::process::{Extent, Mapping, Memory, Pid, Process, Space};
 
 /// The first byte of a jump with a displacement of 32 bits (`jmp rel32`).
 const JUMP: u8 = 0xe9;
-/// The length of a `jmp rel32` in bytes.
-const JUMP_LEN: usize = 5;
+/// The length of a displacement in bytes.
+const DISPLACEMENT: u64 = 4;
 
-/// True if the code at `at` is a jump to inherited memory. `own` is the image of the process's own
-/// session.
+/// True if a patch at `at` is a jump to inherited memory: the code there is a jump, or the
+/// displacement of one. `own` is the image of the process's own session.
 pub(super) fn is_jump(maps: &[Mapping], memory: &Memory, at: Avma, own: Extent) -> bool {
-    let Ok(bytes) = memory.read_vec(at, JUMP_LEN) else {
-        return false;
+    let first = memory.read_vec(at, 1).unwrap_or_default();
+    let displacements = [(first == [JUMP]).then(|| at.plus(1)), Some(at)];
+    let leads_to_memory = |displacement: Avma| {
+        let bytes = memory.read_vec(displacement, DISPLACEMENT as usize).ok()?;
+        let by = i32::from_le_bytes(bytes.try_into().ok()?);
+        let next = displacement.plus(DISPLACEMENT);
+        let target = Avma(next.0.wrapping_add_signed(by.into()));
+        Some(maps.iter().any(|m| m.contains(target) && is_code(m)))
     };
-    let [JUMP, displacement @ ..] = &bytes[..] else {
-        return false;
-    };
-    let displacement = <[u8; 4]>::try_from(displacement).map_or(0, i32::from_le_bytes);
-    let next = at.0.wrapping_add(JUMP_LEN as u64);
-    let target = Avma(next.wrapping_add_signed(displacement.into()));
-    let leads_to_memory = maps.iter().any(|m| m.contains(target) && is_code(m));
-    leads_to_memory && has_image(maps, memory, Some(own))
+    let mut displacements = displacements.into_iter().flatten();
+    displacements.any(|at| leads_to_memory(at) == Some(true)) && has_image(maps, memory, Some(own))
 }
 
 /// True if the mapping is code without a file.
