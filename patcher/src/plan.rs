@@ -169,7 +169,7 @@ fn plan_with(
     if let Err(reason) = surroundings::consider(image, context, &mut flow) {
         return refuse(reason);
     }
-    flow.add_arrivals(arrivals);
+    flow.add_ways_back(arrivals);
     if unnamed && is_claimed(image, context, &flow) {
         return refuse(RefuseReason::Fragment);
     }

@@ -101,12 +101,26 @@ impl Flow {
         }
     }
 
+    /// Adds addresses at which control may arrive from trampolines. Those of the entry stand for
+    /// the entry point.
+    pub(crate) fn add_ways_back(&mut self, ways: &[Svma]) {
+        self.add_arrivals(ways);
+        let is_led = self.entry != self.ranges[0].start;
+        if is_led && ways.iter().any(|at| self.is_entry(at.0)) {
+            self.mark([self.entry.0]);
+        }
+    }
+
     /// Adds addresses at which control may arrive other than by a direct branch.
-    pub(crate) fn add_arrivals(&mut self, arrivals: &[Svma]) {
+    fn add_arrivals(&mut self, arrivals: &[Svma]) {
         let arrivals = arrivals.iter().map(|at| at.0);
         let arrivals: Vec<u64> = arrivals
             .filter(|&at| self.contains(at) && !self.is_entry(at))
             .collect();
+        self.mark(arrivals);
+    }
+
+    fn mark(&mut self, arrivals: impl IntoIterator<Item = u64>) {
         self.marks.extend(arrivals);
         self.marks.sort_unstable();
         self.marks.dedup();

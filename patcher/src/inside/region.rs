@@ -26,7 +26,7 @@ use super::liveness::{Free, Liveness};
 use super::loops::LoopId;
 use super::path_step::{CountersKind, PathHeader, PathStep};
 use super::tally::Tally;
-use super::traffic::Traffic;
+use super::traffic::{OfRegions, Traffic};
 use super::whole::Whole;
 
 /// A loop or a function that runs from a copy.
@@ -137,7 +137,7 @@ impl Region {
             inside,
             tallies,
             paths,
-            traffic,
+            traffic: OfRegions::new(traffic),
             live,
         };
         let mut found: Vec<Self> = Vec::new();
@@ -267,7 +267,7 @@ struct Finder<'a, 'd> {
     tallies: Vec<(Svma, Tally)>,
     /// The paths at headers of loops; `None` if no paths are followed.
     paths: Option<&'a [PathHeader]>,
-    traffic: Traffic<'a>,
+    traffic: OfRegions<'a>,
     live: Liveness,
 }
 
@@ -301,7 +301,7 @@ impl Finder<'_, '_> {
         let shared = part.shared.iter().map(|&id| graph.block(id).range.clone());
         let region = Region {
             insns: self.all_moved(&insns, headers.len())?,
-            entering: self.entering(&insns),
+            entering: self.traffic.entering(&insns),
             headers,
             tallies,
             bank,
@@ -322,7 +322,7 @@ impl Finder<'_, '_> {
         let bank = BankRegister::for_function(&insns, self.paths.is_some())?;
         let region = Region {
             insns: self.all_moved(&insns, headers.len())?,
-            entering: self.entering(&insns),
+            entering: self.traffic.entering(&insns),
             headers,
             tallies,
             bank,
@@ -333,16 +333,13 @@ impl Finder<'_, '_> {
         is_one.then_some((whole.blocks, region))
     }
 
-    fn entering(&self, insns: &[Insn]) -> Vec<EdgeId> {
-        self.traffic.entering(|at| is_in(insns, at))
-    }
-
     /// True if a copy of `region` takes less time than hooks.
     fn pays(&self, region: &Region) -> bool {
         let own = self.tallies.iter().enumerate();
         let own = own.filter(|(_, (at, _))| region.index_of(*at).is_some());
         let counts = own.map(|(index, (at, _))| (index, !region.has_all_of(*at)));
-        self.traffic.pays(&region.entering, counts)
+        let counts: Vec<(usize, bool)> = counts.collect();
+        self.traffic.pays(&region.entering, &counts)
     }
 
     /// The instructions, counts and headers of a region with these blocks. `None` if it is too

@@ -1,5 +1,7 @@
 //! Expected frequencies of edges.
 
+use std::collections::HashSet;
+
 use super::depth_first::DepthFirst;
 use super::graph::{BlockEnd, BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
 use super::loops::{LoopId, Loops};
@@ -48,11 +50,6 @@ impl<'a> Weights<'a> {
         Self { measured, expected }
     }
 
-    /// The expected frequency of each edge, or a multiple.
-    pub(super) fn expected(&self) -> &[u64] {
-        &self.expected
-    }
-
     /// The measured weight of `edge`, then the estimate, which decides between equal ones.
     pub(super) fn of(&self, edge: EdgeId) -> (u64, u64) {
         let measured = self
@@ -80,8 +77,8 @@ fn in_small_loops(graph: &Graph, loops: &Loops) -> Vec<bool> {
 
 /// The expected frequencies of the edges. All ways out of a block are equally frequent, but code
 /// that only jumps lead to is reached less often, and a loop is left after some iterations.
-fn expected(graph: &Graph, loops: &Loops) -> Vec<u64> {
-    let headers: Vec<Node> = loops
+pub(super) fn expected(graph: &Graph, loops: &Loops) -> Vec<u64> {
+    let headers: HashSet<Node> = loops
         .loops()
         .iter()
         .map(|l| Node::Block(l.header))

@@ -281,13 +281,22 @@ impl Counted {
     /// How often the hooks outside of copies run, and the ways into copies, if the edges are taken
     /// so often.
     pub(super) fn runs(&self, transfers: &[u64]) -> u64 {
-        let is_copied = |at| self.regions.iter().any(|region| region.has_all_of(at));
-        let hooks = self.hooks.iter().zip(&self.edges);
-        let hooks = hooks.filter(|(hook, _)| !is_copied(hook.at));
-        let enter = self.regions.iter().flat_map(|region| &region.entering);
-        let edges = hooks.map(|(_, &edge)| edge).chain(enter.map(|edge| edge.0));
-        let runs = edges.filter_map(|edge| transfers.get(edge as usize));
-        runs.copied().fold(0, u64::saturating_add)
+        let sum = |runs: &mut dyn Iterator<Item = u64>| runs.fold(0, u64::saturating_add);
+        let transfers = |edge: u32| transfers.get(edge as usize).copied().unwrap_or(0);
+        let entries =
+            |region: &Arc<Region>| sum(&mut region.entering.iter().map(|edge| transfers(edge.0)));
+        let regions: Vec<_> = self.regions.iter().map(|r| (r, entries(r))).collect();
+        let hooks = self.hooks.iter().zip(&self.edges).map(|(hook, &edge)| {
+            let mut own = regions.iter();
+            match own.find(|(region, _)| region.index_of(hook.at).is_some()) {
+                Some((region, _)) if region.has_all_of(hook.at) => 0,
+                // After the copy was left, until control enters it again.
+                Some((_, entries)) => transfers(edge).min(*entries),
+                None => transfers(edge),
+            }
+        });
+        let enter = regions.iter().map(|(_, entries)| *entries);
+        sum(&mut hooks.chain(enter))
     }
 
     /// The hooks if these regions run from copies: the ways into the copies, and the counters

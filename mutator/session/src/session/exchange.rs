@@ -284,8 +284,8 @@ impl Session {
         }))
     }
 
-    /// The addresses at which control leaves the trampolines in a function: those that are in, and
-    /// old ones, in which a saved context may be.
+    /// The addresses at which control leaves the trampolines in a function, other than from copies:
+    /// those that are in, and old ones, in which a saved context may be.
     fn ways_back(&self, id: usize, flow: &Flow) -> Vec<Svma> {
         let Some(place) = self.document.place_of(&self.document.functions[id]) else {
             return Vec::new();
@@ -298,8 +298,13 @@ impl Session {
             let first = flow.insns.partition_point(|insn| insn.at() < start.0);
             let own = flow.insns[first..].iter();
             let own = own.take_while(move |insn| insn.at() < end.0);
+            // The window of a breakpoint is shorter than the instruction.
+            let last = own
+                .clone()
+                .last()
+                .map_or(end, |last| end.max(Svma(last.end())));
             let jumps = own.filter(|insn| insn.is_jump());
-            jumps.map(|jump| Svma(jump.target())).chain([end])
+            jumps.map(|jump| Svma(jump.target())).chain([last])
         });
         ways.collect()
     }
