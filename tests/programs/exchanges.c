@@ -160,6 +160,12 @@ static void on_term(int signal)
     ends = 1;
 }
 
+static void say_ready(void)
+{
+    puts("ready");
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     rounds = argc > 1 ? atol(argv[1]) : 1;
@@ -171,10 +177,9 @@ int main(int argc, char **argv)
     struct itimerval often = {{0, interval}, {0, interval}};
     signal(SIGALRM, on_alarm);
     signal(SIGTERM, on_term);
-    puts("ready");
-    fflush(stdout);
     setitimer(ITIMER_REAL, &often, NULL);
     if (!strcmp(also, "contexts")) {
+        say_ready();
         run_contexts();
         threads = 0;
     }
@@ -182,6 +187,8 @@ int main(int argc, char **argv)
         pthread_create(&forking, NULL, make_children, &over);
     for (int i = 0; i < threads; i++)
         pthread_create(&all[i], NULL, thread, NULL);
+    if (threads)
+        say_ready();
     for (int i = 0; i < threads; i++)
         pthread_join(all[i], NULL);
     signal(SIGALRM, SIG_IGN);
