@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -70,6 +71,17 @@ pub const DISPATCHES: [&[&str]; 7] = [
     &["-Os"],
     &["-O3"],
 ];
+
+/// The numbers that a program prints.
+///
+/// # Panics
+/// If it does not run, or prints no text.
+pub fn printed_numbers(program: &Path, arguments: &[&str]) -> Vec<u64> {
+    let own = Command::new(program).args(arguments).output();
+    let own = String::from_utf8(own.expect("it runs").stdout).expect("text");
+    let words = own.split_whitespace();
+    words.filter_map(|word| word.parse().ok()).collect()
+}
 
 /// The numbers that a program with spans prints for each: executions, how many of them were left,
 /// and nanoseconds.
@@ -189,6 +201,13 @@ pub fn routes(inside: &Value) -> BTreeMap<Route, u64> {
         *sum.entry(route).or_default() += count;
     }
     sum
+}
+
+/// The counts of the paths of an entry, ascending.
+pub fn counts_of_paths(inside: &Value) -> Vec<u64> {
+    let mut counts: Vec<u64> = routes(inside).into_values().collect();
+    counts.sort_unstable();
+    counts
 }
 
 /// The edges of an entry: from the virtual entry or a block, to a block.

@@ -3,7 +3,8 @@
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::inside::{
-    DISPATCHES, Walked, entries, insides, json, list, number, ranges, routes,
+    DISPATCHES, Walked, counts_of_paths, entries, insides, json, list, number, printed_numbers,
+    ranges, routes,
 };
 use ipath_tests::inside_trips::{Trips, trips};
 use ipath_tests::place::Scratch;
@@ -287,14 +288,8 @@ fn functions_of_many_paths_have_a_table() {
         let inside = found["many"].clone();
         assert_eq!(inside["path_totals"]["possible"], 8192);
         assert_eq!(inside["path_totals"]["begun"], 100_000);
-        let own = Command::new(&program)
-            .args(["many", "100000", distinct])
-            .output();
-        let own = String::from_utf8(own.expect("it runs").stdout).expect("text");
-        let own = own.split_whitespace().filter_map(|word| word.parse().ok());
-        let own: Vec<u64> = own.collect();
-        let mut counts: Vec<u64> = routes(&inside).into_values().collect();
-        counts.sort_unstable();
+        let own = printed_numbers(&program, &["many", "100000", distinct]);
+        let counts = counts_of_paths(&inside);
         (inside, counts, own)
     };
     let (_, counts, own) = run("500");
@@ -315,13 +310,8 @@ fn functions_of_billions_of_paths_have_a_table() {
         let found = counted(&["huge"], &[], &program, &arguments);
         assert_eq!(found["huge"]["path_totals"]["possible"], 1_u64 << 35);
         assert_eq!(found["huge"]["path_totals"]["uncounted"], 0);
-        let own = Command::new(&program).args(arguments).output();
-        let own = String::from_utf8(own.expect("it runs").stdout).expect("text");
-        let own = own.split_whitespace().filter_map(|word| word.parse().ok());
-        let own: Vec<u64> = own.collect();
-        let mut counts: Vec<u64> = routes(&found["huge"]).into_values().collect();
-        counts.sort_unstable();
-        assert_eq!(counts, own, "{flags}");
+        let own = printed_numbers(&program, &arguments);
+        assert_eq!(counts_of_paths(&found["huge"]), own, "{flags}");
     }
 }
 
