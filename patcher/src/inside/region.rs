@@ -41,7 +41,7 @@ pub struct Region {
     pub tallies: Vec<(Svma, Tally)>,
     /// The register of the bank in the copy.
     pub bank: BankRegister,
-    /// The edges of the segments by which control comes to instructions of the region from others.
+    /// The edges of the segments that lead into the region.
     pub entering: Vec<EdgeId>,
     /// Blocks that also run at their original addresses, after a call in the loop.
     shared: Vec<Range<Svma>>,

@@ -52,7 +52,7 @@ impl<'a> OfRegions<'a> {
         }
     }
 
-    /// The edges by which control comes to these instructions, which ascend, from others.
+    /// The edges that lead to these instructions, which ascend, from others.
     pub(super) fn entering(&self, insns: &[Insn]) -> Vec<EdgeId> {
         let segments = self.traffic.segments;
         let is_in = |id: BlockId| {

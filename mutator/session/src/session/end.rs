@@ -177,10 +177,11 @@ impl View<'_> {
         &self,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
-        (sites, mut left): (&[&SiteDoc], Vec<u32>),
+        (sites, left): (&[&SiteDoc], &[u32]),
     ) -> Result<Option<Avma>, SessionError> {
         let awaited = self.kept_patches(stopped, stacks, sites)?;
-        left.retain(|patch| !awaited.contains_key(patch));
+        let left = left.iter().copied();
+        let left: Vec<u32> = left.filter(|patch| !awaited.contains_key(patch)).collect();
         let landings = self.landings_of(sites.iter().copied())?;
         self.restore_entries(stopped.text(), &left)?;
         let is_back = |pair: &&PairDoc| landings.values().any(|&at| at == pair.trampoline);
@@ -375,7 +376,7 @@ fn restore_standing(
             let sites: Vec<&SiteDoc> = functions.flat_map(|f| &f.sites).collect();
             kept = locked
                 .view()
-                .restore_left(stopped, stacks, (&sites, left.clone()))?;
+                .restore_left(stopped, stacks, (&sites, &left))?;
             Ok(())
         })?;
         let Some(at) = kept else {

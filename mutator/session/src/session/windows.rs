@@ -49,7 +49,7 @@ impl View<'_> {
         if left.is_empty() {
             return Ok(None);
         }
-        self.restore_left(stopped, stacks, (&sites, left))
+        self.restore_left(stopped, stacks, (&sites, &left))
     }
 
     /// Moves threads inside the windows to the trampolines. Returns `InTheWay` if one cannot be

@@ -76,7 +76,7 @@ pub(super) struct Slow {
     pub(super) stub: (usize, Avma),
     /// Where the call begins, and where control continues after it.
     pub(super) labels: [usize; 2],
-    /// What is tried before the call, with a hash table.
+    /// With a hash table, a look at another entry before the call.
     pub(super) next: Option<Next>,
 }
 
@@ -88,6 +88,6 @@ pub(super) struct Next {
     pub(super) registers: (u8, u8, u8),
     /// The first counter of the table.
     pub(super) first: u32,
-    /// Where the look begins, and where control continues with the entry.
+    /// The start of the look, and the place to continue at with the entry.
     pub(super) labels: [usize; 2],
 }

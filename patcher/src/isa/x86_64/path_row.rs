@@ -140,9 +140,28 @@ pub(super) fn immediate(counters: u64) -> Option<i32> {
     i32::try_from((counters as i64).checked_mul(8)?).ok()
 }
 
-/// Operations, as encoded in instructions with an immediate operand.
-const ADD: u8 = 0;
-const CMP: u8 = 7;
+/// An operation with 64 bits, as encoded in instructions.
+#[derive(Clone, Copy)]
+struct Operation {
+    /// The opcode with an immediate operand of 32 bits, and the digit in its register field.
+    with_immediate: u8,
+    digit: u8,
+    /// The opcode with a register.
+    with_register: u8,
+}
+
+const fn operation(with_immediate: u8, digit: u8, with_register: u8) -> Operation {
+    Operation {
+        with_immediate,
+        digit,
+        with_register,
+    }
+}
+
+const ADD: Operation = operation(0x81, 0, 0x01);
+const CMP: Operation = operation(0x81, 7, 0x39);
+const MOV: Operation = operation(0xc7, 0, 0x89);
+/// The digits of shifts.
 const SHL: u8 = 4;
 const SHR: u8 = 5;
 /// The stack pointer and the frame pointer, as encoded in instructions.
@@ -254,17 +273,17 @@ impl Code {
             let (prefix, modrm) = fields(true, sum, slot);
             self.put(&[prefix, 0x8b, 0x40 | modrm, PathRow::SUM]); // mov sum, [slot + SUM]
             if with.add != 0 {
-                self.operate(ADD, sum, with.add, other);
+                self.operate(ADD, (sum, None), with.add, other);
             }
             if row.counters != PathRow::HISTOGRAM {
-                self.operate(CMP, sum, with.paths, other);
+                self.operate(CMP, (sum, None), with.paths, other);
                 self.branch(&[0x0f, 0x83], Goal::Label(otherwise)); // jae: not known
             }
             let first = row.key.first + PathRow::BEFORE;
             next = is_table.then(|| self.entry((sum, other, bank), first));
             if row.kind == PathRow::RESTARTS {
                 // With a hash table, the sum is not needed any more. Otherwise it is small.
-                self.put_in_slot((slot, sum), with.start);
+                self.operate_in_slot(MOV, slot, with.start, sum);
             }
             match row.counters {
                 PathRow::TABLE => self.increment(other, first + 1),
@@ -281,7 +300,7 @@ impl Code {
             }
         } else {
             self.find_slot(&row.key, (sum, slot), (spill.lowered(), slots), otherwise)?;
-            self.add_in_slot((slot, sum), with.add);
+            self.operate_in_slot(ADD, slot, with.add, sum);
         }
         self.unspill(&spill);
         self.place(after);
@@ -368,30 +387,23 @@ impl Code {
         self.put(&word.to_le_bytes());
     }
 
-    /// Appends an operation on a register and a word. A large word is in `other` then.
-    fn operate(&mut self, operation: u8, register: u8, word: i64, other: u8) {
-        if let Ok(short) = i32::try_from(word) {
-            let (prefix, modrm) = fields(true, operation, register);
-            self.put(&[prefix & !4, 0x81, 0xc0 | modrm]);
-            self.put(&short.to_le_bytes());
-        } else {
+    /// Appends an operation with `word` on a register, or on the memory at `at` bytes from it. If
+    /// `word` is large, it overwrites `other`.
+    fn operate(&mut self, of: Operation, (to, at): (u8, Option<u8>), word: i64, other: u8) {
+        let short = i32::try_from(word);
+        let (opcode, reg) = match short {
+            Ok(_) => (of.with_immediate, of.digit),
+            Err(_) => (of.with_register, other),
+        };
+        if short.is_err() {
             self.word_in(other, word);
-            let (prefix, modrm) = fields(true, other, register);
-            self.put(&[prefix, (8 * operation) | 1, 0xc0 | modrm]);
         }
-    }
-
-    /// Appends an addition to the sum in the slot. Overwrites the flags, and `other` if the word is
-    /// large.
-    fn add_in_slot(&mut self, (slot, other): (u8, u8), word: i64) {
-        if let Ok(short) = i32::try_from(word) {
-            let (prefix, modrm) = fields(true, ADD, slot);
-            self.put(&[prefix & !4, 0x81, 0x40 | modrm, PathRow::SUM]);
+        let (prefix, modrm) = fields(true, reg, to);
+        let mode = if at.is_some() { 0x40 } else { 0xc0 };
+        self.put(&[prefix, opcode, mode | modrm]);
+        self.put(at.as_slice());
+        if let Ok(short) = short {
             self.put(&short.to_le_bytes());
-        } else {
-            self.word_in(other, word);
-            let (prefix, modrm) = fields(true, other, slot);
-            self.put(&[prefix, 0x01, 0x40 | modrm, PathRow::SUM]);
         }
     }
 
@@ -433,7 +445,7 @@ impl Code {
         let (prefix, modrm) = fields(true, bank, key);
         self.put(&[prefix, 0x01, 0xc0 | modrm]); // add key, function
         self.activation_in(slot, key);
-        self.put_in_slot((slot, key), start);
+        self.operate_in_slot(MOV, slot, start, key);
         self.look_up(key, bank, banks, otherwise)?;
         self.increment(bank, row.key.first + PathRow::BEGUN);
         Ok(())
@@ -463,8 +475,8 @@ impl Code {
 
     /// Appends code that sets `to` to the number of the function, above a key.
     fn function_in(&mut self, of: &PathKey, to: u8) {
-        self.put(&[0x48 | to >> 3, 0xb8 | to & 7]); // mov to, imm64
-        self.put(&(u64::from(of.first) << PathRow::FUNCTION_SHIFT).to_le_bytes());
+        let function = u64::from(of.first) << PathRow::FUNCTION_SHIFT;
+        self.word_in(to, function as i64);
     }
 
     /// Appends a jump to the label `otherwise`, if the slot does not contain the word.
@@ -517,17 +529,9 @@ impl Code {
         self.put(&[prefix, 0x89, 0x40 | modrm, 0]);
     }
 
-    /// Appends `mov qword ptr [slot + SUM], word`. Overwrites `other` if the word is large.
-    fn put_in_slot(&mut self, (slot, other): (u8, u8), word: i64) {
-        if let Ok(short) = i32::try_from(word) {
-            let (prefix, modrm) = fields(true, 0, slot);
-            self.put(&[prefix & !4, 0xc7, 0x40 | modrm, PathRow::SUM]);
-            self.put(&short.to_le_bytes());
-        } else {
-            self.word_in(other, word);
-            let (prefix, modrm) = fields(true, other, slot);
-            self.put(&[prefix, 0x89, 0x40 | modrm, PathRow::SUM]);
-        }
+    /// Appends an operation on the sum in the slot, as [`Self::operate`].
+    fn operate_in_slot(&mut self, of: Operation, slot: u8, word: i64, other: u8) {
+        self.operate(of, (slot, Some(PathRow::SUM)), word, other);
     }
 
     /// Appends `inc qword ptr [bank + scale * index + 8 * number]`.

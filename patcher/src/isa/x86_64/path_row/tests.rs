@@ -6,7 +6,7 @@ use crate::isa::JUMP;
 /// A number whose word does not fit the operand of an instruction.
 const LARGE: u64 = 1 << 34;
 
-/// All hooks of these numbers, with these free registers: what they do, and their code.
+/// The rows with these numbers, and the code of their hooks with these free registers.
 fn hooks(number: u64, free: u16) -> Vec<(PathRow, Vec<u8>)> {
     let kinds = [
         PathRow::BEGINS,
