@@ -187,6 +187,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             metric,
         } => change::remove(process(operation, &of)?, &patterns, &metric),
         Command::Snapshot { of, output } => change::snapshot(process(operation, &of)?, &output),
+        Command::Mark { of, name } => change::mark(process(operation, &of)?, &name),
         Command::Detach { of, output } => {
             change::detach(process(operation, &of)?, output.as_deref())
         }

@@ -2,6 +2,7 @@
 //! activations whose stack is left, moves or disappears.
 
 pub mod activation;
+pub mod apart;
 pub mod closing;
 pub mod coroutines;
 pub mod cost;
@@ -12,6 +13,8 @@ mod lot;
 pub mod meter;
 pub mod moving;
 pub mod overhead;
+pub mod phases;
 pub mod slices;
+mod values;
 
 pub use list::Calls;

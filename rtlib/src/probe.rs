@@ -11,6 +11,7 @@ mod moves;
 pub mod next;
 pub mod path;
 pub mod point;
+mod recording;
 mod registering;
 pub mod span;
 mod switches;

@@ -132,7 +132,7 @@ impl<'p> Diff<'p> {
                 let key = (
                     sites.functions[path.function].clone(),
                     path.complete,
-                    stack.collect(),
+                    profile.apart(path).into_iter().chain(stack).collect(),
                 );
                 let place = places.len();
                 let place = *places.entry(key).or_insert(place);

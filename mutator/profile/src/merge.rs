@@ -14,7 +14,8 @@ mod session;
 mod tests;
 
 use crate::profile::{
-    COUNT, Counts, Function, Metric, PathEntry, Presence, Process, Profile, TimerStats, Total,
+    Apart, COUNT, Counts, Function, Metric, PathEntry, Presence, Process, Profile, TimerStats,
+    Total,
 };
 pub use error::MergeError;
 
@@ -22,9 +23,10 @@ use code::Code;
 use over::{Over, Part};
 use rustc_hash::FxHashMap;
 
-/// The key of a path: its function, true if it is complete, its frames, and the process if
-/// processes are kept apart. Functions, frames and processes are indexes in the sum.
-type PathKey = (usize, bool, Vec<usize>, Option<usize>);
+/// The key of a path: its function, true if it is complete, its frames, the process if processes
+/// are kept apart, and what keeps it apart else. Functions, frames, processes and phases are
+/// indexes in the sum.
+type PathKey = (usize, bool, Vec<usize>, Option<usize>, Apart);
 
 /// The treatment of equal paths of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +94,7 @@ impl Merger {
             number: processes.len() as u64,
         };
         sum.processes.extend(processes);
+        let phases = session::add_phases(&mut sum.session.phases, &profile.session.phases);
         let code = self.code.take(sum, profile);
         for (function, &at) in profile.functions.iter().zip(&code.functions) {
             if at >= self.over_functions.len() {
@@ -119,7 +122,9 @@ impl Merger {
             };
             let apart = process.filter(|_| self.paths_of == PathsOf::Each);
             let function = code.functions[path.function];
-            let key = (function, path.complete, stack, apart);
+            let mut of_path = path.apart();
+            of_path.phase = of_path.phase.and_then(|index| phases.get(index).copied());
+            let key = (function, path.complete, stack, apart, of_path);
             let at = match self.paths.get(&key) {
                 Some(&at) => at,
                 None => {
@@ -277,7 +282,7 @@ fn merge_function(sum: &mut Function, function: &Function) {
     }
 }
 
-fn empty_path((function, complete, stack, process): &PathKey) -> PathEntry {
+fn empty_path((function, complete, stack, process, apart): &PathKey) -> PathEntry {
     PathEntry {
         function: *function,
         stack: stack.clone(),
@@ -285,6 +290,9 @@ fn empty_path((function, complete, stack, process): &PathKey) -> PathEntry {
         contradicted: None,
         thread: None,
         process: *process,
+        phase: apart.phase,
+        by: apart.by.clone(),
+        slower: apart.slower,
         unwound: None,
         open: None,
         tail: 0,

@@ -4,6 +4,7 @@
 //! Indexes (`module`, `function`, `stack`) point into the lists of the same profile.
 //! [`Profile::check`] verifies that all of it is consistent.
 
+mod apart;
 mod changed;
 mod check;
 mod counts;
@@ -18,9 +19,11 @@ mod heavy;
 mod inlined_copy;
 mod inside;
 mod inside_times;
+mod kept_apart;
 mod label;
 mod later;
 pub mod off_cpu;
+mod path_entry;
 mod per_cycle;
 mod position;
 mod process;
@@ -34,6 +37,7 @@ mod unmeasured;
 mod unseen;
 mod with_copies;
 
+pub use apart::{Apart, ByValue, Phase};
 pub use changed::Changed;
 pub use check::Inconsistent;
 pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers, WALL};
@@ -48,6 +52,7 @@ pub use inlined_copy::InlinedCopy;
 pub use inside::{Block, Edge, EdgeKind, Inside, Loop};
 pub use ipath_base::printable::printable;
 pub use label::Label;
+pub use path_entry::PathEntry;
 pub use per_cycle::PerCycle;
 pub(crate) use position::position;
 pub use process::{InProcess, Process, Spread, Spreads};
@@ -278,6 +283,16 @@ pub struct Session {
     /// True if recursion is folded: no call site occurs twice on a path.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub collapsed: bool,
+    /// The phases of the program, by which paths are kept apart. The first one is of calls outside
+    /// of all others. The last one may be of all further phases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
+    /// The value by which calls of one path are kept apart, as the user has named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Nanoseconds from which on a call is kept apart from others of its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slower_ns: Option<u64>,
     /// The cost of measuring. `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
@@ -484,56 +499,6 @@ pub struct InlineFrame {
     /// The line of the call in `file`. `None` if it is not known.
     #[serde(default)]
     pub line: Option<u32>,
-}
-
-/// A call path into a function, and the cost of its calls.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PathEntry {
-    /// Index into [`Profile::functions`].
-    pub function: usize,
-    /// Indexes into [`Profile::frames`], from the function's caller outwards.
-    pub stack: Vec<usize>,
-    /// True if the last frame is a known root, the code contradicts no edge, and no exception was
-    /// being delivered in a frame.
-    pub complete: bool,
-    /// The index in `stack` of the first call site, from the function outwards, that cannot have
-    /// led to the frame below it. `None` if no such call site is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub contradicted: Option<usize>,
-    /// The thread's id, in ipath's pid namespace. `None` unless the paths of each thread are kept
-    /// apart.
-    #[serde(default)]
-    pub thread: Option<u32>,
-    /// Index into [`Profile::processes`], if the paths of each process are kept apart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub process: Option<usize>,
-    /// The number of activations that ended by an exception or longjmp. `None` if exits are not
-    /// patched.
-    #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
-    pub unwound: Option<u64>,
-    /// The number of activations that still run. `None` if exits are not patched.
-    #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
-    pub open: Option<u64>,
-    /// The number of activations that left by a tail call. Their times exclude the callee.
-    #[serde(default, skip_serializing_if = "function::is_zero")]
-    pub tail: u64,
-    /// The calls on the path and the other metrics.
-    pub metrics: Counts,
-    /// The distribution of the path's sums over the processes. `None` if there is only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spread: Option<Box<Spreads>>,
-}
-
-impl PathEntry {
-    /// The number of calls on this path if it is not complete, else 0. Also 0 for an entry without
-    /// frames: it holds the calls of all paths beyond the limit.
-    pub fn incomplete(&self) -> u64 {
-        if self.complete || self.stack.is_empty() {
-            0
-        } else {
-            self.metrics.count
-        }
-    }
 }
 
 /// A thread of the target.

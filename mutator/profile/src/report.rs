@@ -428,25 +428,23 @@ impl<'p> Report<'p> {
                 part.unmeasured = 0;
             }
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
-            let whole = &self.totals[path.function];
             let process = path.process.and_then(|index| self.titles.title(index));
             let spread = self.spread(path.spread.as_deref());
-            rows.add(&mut table, &part, whole, &spread.unwrap_or_default());
+            rows.add(
+                &mut table,
+                &part,
+                &self.totals[path.function],
+                &spread.unwrap_or_default(),
+            );
             table.shared(self.end(path.function));
             self.stack(&mut table, path);
-            for owner in thread.into_iter().chain(process) {
+            let owners = self.profile.apart(path).into_iter().chain(thread);
+            for owner in owners.chain(process) {
                 table.text(owner);
             }
         }
         self.rest(&mut table, number - paths.len(), "path");
         table.write(out)
-    }
-
-    /// The spread of the sort key over the processes. `None` if there is only one process.
-    fn spread(&self, spreads: Option<&Spreads>) -> Option<String> {
-        let metric = self.metrics.first().filter(|_| self.sorted_by().is_some());
-        let metric = metric.map_or((COUNT, "calls"), |m| (&m.name, &m.unit));
-        spread(self.profile, metric, spreads)
     }
 
     /// Adds a line with the number of items left out, if any.

@@ -1,5 +1,6 @@
 //! Builds profiles from the counters in the segment while the target keeps writing to them.
 
+mod apart;
 mod build;
 mod counters;
 mod described;

@@ -25,10 +25,11 @@
 //!
 //! The hidden modules serve only the command `ipath`, and change without notice.
 
+#[doc(hidden)]
+pub mod apart;
 mod arch;
 #[doc(hidden)]
 pub mod collect;
-#[doc(hidden)]
 pub mod condition;
 #[doc(hidden)]
 pub mod counter;

@@ -14,6 +14,7 @@ mod loads;
 mod lock;
 mod measuring;
 mod module;
+mod phases;
 mod registered;
 mod role;
 mod rows;

@@ -35,6 +35,7 @@ mod lending;
 mod locked;
 mod lost;
 mod map_in;
+mod mark;
 mod memory;
 mod parked;
 mod pending;
@@ -101,7 +102,7 @@ use reading::Reading;
 
 pub use answers::Answering;
 pub use candidate::{Candidate, Point};
-pub use create::{MAX_PATHS, Options, Where};
+pub use create::{MAX_PATHS, MAX_VALUES, Options, Where};
 pub use departing::Departures;
 pub use elsewhere::Elsewhere;
 pub use end::Ended;

@@ -19,7 +19,7 @@ use ipath_base::error::io_text;
 use ipath_base::hint::{Words, hint};
 use ipath_base::printable::Page;
 use ipath_profile::merge::PathsOf;
-use ipath_profile::{LEFT, Profile, Unseen};
+use ipath_profile::{LEFT, Profile, Unseen, printable};
 use ipath_session::collect::Collector;
 use ipath_session::segment::{Remeasure, family_at, is_in_use, named};
 use ipath_session::session::{Ended, Over, Session, SessionError};
@@ -174,6 +174,38 @@ fn in_each(
     let first = failed.next();
     failed.for_each(|failure| warn(&failure.in_one_line()));
     first.map_or(Ok(()), Err)
+}
+
+/// Begins a phase in each session that [`open_all`] finds for the process. Prints its name.
+///
+/// # Errors
+/// The name is empty or too long, or a session cannot be changed.
+pub(super) fn mark(pid: Pid, name: &str) -> Result<(), Failure> {
+    const OPERATION: &str = "mark";
+    /// The maximum length of a name, in bytes.
+    const LONGEST: usize = 200;
+    let subject = printable(name).into_owned();
+    if name.trim().is_empty() {
+        return Err(Failure::new(OPERATION, pid, "the name of the phase is empty").usage());
+    }
+    if name.len() > LONGEST || name.contains(char::is_control) {
+        let cause = format!("a name has at most {LONGEST} bytes and no control characters");
+        return Err(Failure::new(OPERATION, subject, cause).usage());
+    }
+    let begin = |session: &mut Session| {
+        let process = session.process().clone();
+        let failure = |e: SessionError| e.failure(OPERATION, &process);
+        changeable(&process).map_err(failure)?;
+        Ok(match session.mark(name).map_err(failure)? {
+            Some(title) => format!("phase {}", printable(&title)),
+            None => "too many phases: all further ones share one".to_owned(),
+        })
+    };
+    in_each(
+        pid,
+        open_all(OPERATION, pid, Session::open_to_change)?,
+        begin,
+    )
 }
 
 /// Removes functions from each session that [`open_all`] finds for the process. With metrics,

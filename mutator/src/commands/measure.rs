@@ -9,7 +9,8 @@ use crate::failure::Failure;
 use ipath_base::hint::{Cause, CommandLine, Word, hint};
 use ipath_profile::merge::PathsOf;
 use ipath_profile::{COUNT, printable};
-use ipath_session::condition::ConditionError;
+use ipath_session::apart::{By, NoValue};
+use ipath_session::condition::{Condition, ConditionError};
 use ipath_session::counter::NoEvent;
 use ipath_session::metric::Metric;
 use ipath_session::session::{
@@ -76,13 +77,36 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         let text = printable(measure.when.as_deref().unwrap_or_default()).into_owned();
         Failure::new(operation, format!("--when '{text}'"), e).usage()
     })?;
+    let needs_ends = metrics.iter().any(Metric::needs_exits)
+        || condition.as_ref().is_some_and(Condition::needs_exits);
+    if !measure.phase.is_empty() && !needs_ends {
+        let cause = "a phase ends with its call, and these metrics do not see the ends of calls";
+        let failure = Failure::new(operation, "--phase", cause).usage();
+        return Err(failure.hint("measure a time as well: -m wall"));
+    }
+    super::measure::patterns(operation, &measure.phase)?;
+    let is_by_thread = measure.by.as_deref() == Some("tid");
+    let by = measure.by.as_deref().filter(|_| !is_by_thread);
+    let by = by.map(|text| {
+        let subject = || format!("--by '{}'", printable(text));
+        let parsed: Result<By, NoValue> = text.parse();
+        parsed.map_err(|e| Failure::new(operation, subject(), e).usage())
+    });
+    let slower = measure.slower.map(|slower| {
+        let ns = u64::try_from(slower.as_nanos()).unwrap_or(u64::MAX);
+        ns.max(1)
+    });
     Ok(Options {
         metrics,
         condition,
+        by: by.transpose()?,
+        slower_ns: slower,
+        phases: measure.phase.clone(),
+        max_values: measure.max_values,
         max_paths: measure.max_paths,
         depth: measure.depth.unwrap_or(0),
         collapse_recursion: measure.collapse_recursion,
-        per_thread: measure.per_thread,
+        per_thread: measure.per_thread || is_by_thread,
         no_correction: measure.no_correction,
         exit_clock: measure.clock.into(),
         no_system_calls: measure.no_system_calls,

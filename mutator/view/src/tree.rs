@@ -171,6 +171,9 @@ impl Tree {
         for entry in &profile.paths[from..] {
             path.clear();
             path.push(self.sites.of_function(entry.function));
+            if let Some(apart) = profile.apart(entry) {
+                path.push(self.sites.apart(apart));
+            }
             let frames = entry.stack.iter().map(|&frame| self.sites.of_frame(frame));
             path.extend(frames);
             if let Some(unknown) = profile.unknown_callers(entry) {

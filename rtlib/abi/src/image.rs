@@ -55,7 +55,11 @@ pub const SYMBOL_PATHS: &str = "ipath_paths";
 pub const SYMBOL_IDLE_STUB: &str = "ipath_idle_stub";
 /// Symbols of the code at which probes that need more stack continue on a stack that belongs to the
 /// thread. For tests.
-pub const SYMBOLS_AT_HOME: [&str; 2] = ["ipath_enter_at_home", "ipath_end_at_home"];
+pub const SYMBOLS_AT_HOME: [&str; 3] = [
+    "ipath_enter_at_home",
+    "ipath_end_at_home",
+    "ipath_part_at_home",
+];
 /// Symbol of [`Parameters`].
 pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
 /// Symbol of the page that is zeroed in a forked child. Its first word is [`ALIVE`] in the target.
@@ -112,6 +116,8 @@ pub struct Parameters {
     pub depth: AtomicU64,
     /// 1 if recursion is folded.
     pub folds: AtomicU64,
+    /// Maximum number of values and phases by which calls of one path are kept apart.
+    pub max_values: AtomicU64,
     /// 1 if verification rejects every cached walk, to test that it does verify.
     pub distrust: AtomicU64,
     /// Bytes from the thread pointer to the 32-bit thread id, or -1 if unknown.
@@ -301,7 +307,7 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 96 + 48 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 104 + 48 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
     assert!(size_of::<CopiedCode>() == 32 && size_of::<CopiedPc>() == 16);
 };

@@ -7,6 +7,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod apart;
 pub mod arch;
 pub mod cause;
 pub mod count;
@@ -18,12 +19,13 @@ pub mod probe;
 pub mod schema;
 pub mod segment;
 pub mod shortage;
+pub mod site;
 pub mod value;
 
 /// Version of every layout in this crate, of the session document, and of the interface between
 /// trampolines and stubs. The command refuses sessions of other versions. It accepts another build
 /// with the same version: the session document contains the addresses in its runtime.
-pub const ABI_VERSION: u32 = 36;
+pub const ABI_VERSION: u32 = 37;
 
 /// Page size in bytes.
 pub const PAGE: u64 = 4096;

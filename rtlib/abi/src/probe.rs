@@ -12,7 +12,7 @@ pub struct Probe {
     /// 0 while the probe is removed. Changes with every add and remove, and whenever exits are
     /// installed. So an activation whose return was not seen is not confused with a later one.
     pub generation: AtomicU32,
-    /// A [`Kind`], and above it a [`Children`] and [`SPAN`].
+    /// A [`Kind`], and above it a [`Children`], [`SPAN`] and [`PHASE`].
     pub kind: AtomicU8,
     /// The index of the measurement's [`Schema`](crate::schema::Schema) in the table of schemas.
     pub schema: AtomicU8,
@@ -97,6 +97,8 @@ pub const CHILDREN: u8 = 3 << CHILDREN_SHIFT;
 /// Flag in [`Probe::kind`]: the row is of a span, a part of the calls of a function. Its kind is
 /// [`Kind::Call`] or [`Kind::Entry`], for its starts and ends instead of an entry and exits.
 pub const SPAN: u8 = 1 << 6;
+/// Flag in [`Probe::kind`]: each call of the function is a phase of the program.
+pub const PHASE: u8 = 1 << 7;
 
 impl Kind {
     /// Decodes the kind in the bits [`KIND`] of [`Probe::kind`]. Never `None`, because every value

@@ -1,7 +1,9 @@
 //! The sources read at probes, and the columns that records keep of them.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::apart::By;
 
 /// Number of rows of the table of schemas. A used row never changes.
 pub const MAX_SCHEMAS: usize = 256;
@@ -97,8 +99,29 @@ pub struct Schema {
     pub condition: AtomicU64,
     /// The bound of the condition, a signed number in the unit of [`Condition::of`].
     pub bound: AtomicU64,
+    /// [`By::encode`](crate::apart::By::encode) of the value by which calls are kept apart; 0 if
+    /// there is none.
+    pub by: AtomicU64,
+    /// Ticks from which on a call is kept apart as a long one; 0 if none is.
+    pub long: AtomicU64,
     /// The columns, of which the first `columns` are in use.
     pub column: [ColumnRule; MAX_COLUMNS],
+}
+
+impl Schema {
+    /// True if calls of one path are kept apart by something that is known when they begin.
+    #[inline(always)]
+    pub fn divides_at_entry(&self) -> bool {
+        let by = self.by.load(Ordering::Relaxed);
+        by != 0 && by != By::Return.encode()
+    }
+
+    /// True if calls of one path are kept apart by something that is known when they end.
+    #[inline(always)]
+    pub fn divides_at_exit(&self) -> bool {
+        self.by.load(Ordering::Relaxed) == By::Return.encode()
+            || self.long.load(Ordering::Relaxed) != 0
+    }
 }
 
 /// The definition of a column.
@@ -234,4 +257,4 @@ impl Condition {
     }
 }
 
-const _: () = assert!(size_of::<Schema>() == 24 + 16 * MAX_COLUMNS);
+const _: () = assert!(size_of::<Schema>() == 40 + 16 * MAX_COLUMNS);

@@ -8,6 +8,9 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::counter::Counted;
 use crate::schema::source::COUNTERS;
+pub use crate::site::{
+    APART_SITE, NODE_IS_PATH, address_and_module, call_site, is_apart, number_of_path, path_site,
+};
 
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ipathseg");
@@ -149,6 +152,16 @@ pub struct Header {
     pub family_pid: AtomicU64,
     /// Start time of the process `family_pid`, as `start_time`.
     pub family_start: AtomicU64,
+    /// 1 once paths are kept apart by phase.
+    pub phases_kept: AtomicU64,
+    /// The number of phases allocated, including the first one ([`OUTSIDE`]).
+    pub phases_used: AtomicU64,
+    /// The number of phases without a [`PhaseEntry`]. Their calls share one phase ([`FURTHER`]).
+    pub phases_further: AtomicU64,
+    /// The phase that a command has begun last; [`OUTSIDE`] if none has.
+    pub phase_marked: AtomicU64,
+    /// The phase that a function has begun last, if it has not ended; otherwise [`OUTSIDE`].
+    pub phase_begun: AtomicU64,
     /// Statistics of each counter.
     pub counted: [Counted; COUNTERS],
 }
@@ -184,7 +197,7 @@ pub const STATE_ENDED: u32 = 3;
 pub const STATE_LEAVING: u32 = 4;
 
 /// Number of areas.
-pub const AREAS: usize = 12;
+pub const AREAS: usize = 13;
 /// Area of [`JournalEntry`].
 pub const AREA_JOURNAL: usize = 0;
 /// Area of bytes: the session document (JSON) at even turns.
@@ -210,6 +223,8 @@ pub const AREA_ASKED: usize = 9;
 pub const AREA_COLUMNS: usize = 10;
 /// Area of counters: the banks of [`crate::count`], a `u64` for each counter.
 pub const AREA_COUNTS: usize = 11;
+/// Area of [`PhaseEntry`].
+pub const AREA_PHASES: usize = 12;
 
 /// The maximum number of bytes that a journal entry changes.
 pub const JOURNAL_BYTES: usize = 24;
@@ -261,6 +276,28 @@ pub struct ThreadEntry {
     /// Not used; zero. It keeps each thread's entry on cache lines of its own.
     pub padding: AtomicU64,
 }
+
+/// A phase of the program.
+#[repr(C)]
+pub struct PhaseEntry {
+    /// Time-stamp counter when the phase began; 0 while the entry is not in use.
+    pub begun: AtomicU64,
+    /// Time-stamp counter when the phase ended; 0 before that.
+    pub ended: AtomicU64,
+    /// Thread id of the thread that began the phase; 0 if a command did.
+    pub tid: AtomicU32,
+    /// The id of the function whose call is the phase; [`MARKED`] if a command began it.
+    pub function: AtomicU32,
+}
+
+/// The maximum number of phases of a session with an entry, with [`OUTSIDE`].
+pub const MOST_PHASES: u64 = 4095;
+/// The index of the phase of calls that begin outside of all others.
+pub const OUTSIDE: u32 = 0;
+/// The index that stands for all phases without an entry.
+pub const FURTHER: u32 = MOST_PHASES as u32;
+/// [`PhaseEntry::function`] of a phase that a command has begun.
+pub const MARKED: u32 = u32::MAX;
 
 /// Maximum length of a published module path, in bytes.
 pub const MODULE_PATH: usize = 264;
@@ -411,44 +448,6 @@ pub struct Node {
     pub likely: AtomicU32,
 }
 
-/// Bit of [`Node::key`] that distinguishes the end of a path from a call site.
-pub const NODE_IS_PATH: u64 = 1 << 63;
-
-/// Bit at which the module of a call site begins in [`Node::key`], above all addresses of a
-/// process.
-const SITE_MODULE: u32 = 48;
-
-/// The call site that returns to `address`. `module` is 0 if the file mapped there is the first one
-/// that the runtime saw at this address. Otherwise it is the index of the file's predecessor in the
-/// [`ModuleEntry`] area, plus one.
-pub const fn call_site(address: u64, module: u64) -> u64 {
-    address | module << SITE_MODULE
-}
-
-/// The `address` and `module` of a [`call_site`].
-pub const fn address_and_module(site: u64) -> (u64, u64) {
-    (site & ((1 << SITE_MODULE) - 1), site >> SITE_MODULE)
-}
-
-/// Flag of a call site that is the number of a path inside the function, above all modules of
-/// [`call_site`]. It is the innermost site of the function's path.
-const PATH_SITE: u64 = 1 << 62;
-
-/// The call site that stands for path `number` inside the function.
-pub const fn path_site(number: u64) -> u64 {
-    number | PATH_SITE
-}
-
-/// The number of the path inside the function, if the call site is a [`path_site`]; otherwise
-/// `None`.
-pub const fn number_of_path(site: u64) -> Option<u64> {
-    if site & PATH_SITE == 0 {
-        None
-    } else {
-        Some(site & !PATH_SITE)
-    }
-}
-
 /// The measurements of one path by one thread. Only that thread writes them, under a sequence lock.
 #[repr(C)]
 pub struct RecordHead {
@@ -538,6 +537,7 @@ const _: () = {
     assert!(offset_of!(Header, areas) % 8 == 0);
     assert!(size_of::<JournalEntry>() == 64);
     assert!(size_of::<ThreadEntry>() == 64);
+    assert!(size_of::<PhaseEntry>() == 24);
     assert!(size_of::<ModuleEntry>() == 320);
     assert!(size_of::<Node>() == 24);
     assert!(size_of::<RecordHead>() == 64);

@@ -85,6 +85,15 @@ pub const MOST_LENT: u32 = 16;
 pub const NUMBER_SHIFT: u32 = u16::BITS;
 const _: () = assert!(MOST_LENT < 1 << NUMBER_SHIFT && LENDING as u32 <= u16::MAX as u32);
 
+/// Slot of an entry that separates the calls of the current stack from entries below it that stay
+/// in the list. It is above every address. Calls of the separator's stack find it as their
+/// enclosing activation.
+pub const SEPARATOR: u64 = u64::MAX - 7;
+/// Slot of an activation that another thread has taken over.
+pub const TAKEN: u64 = 0;
+/// Slot of the bottom of the list, which encloses every call.
+pub const BOTTOM: u64 = u64::MAX;
+
 /// The slot of a lent activation, whose function has left by a tail call. The return through `slot`
 /// ends it. The slot is above the one of the callee's activation and below the one of their
 /// caller's.

@@ -3,6 +3,7 @@
 use super::activation::{Activation, return_address};
 use super::cost;
 use super::list::{BOTTOM, Calls, SEPARATOR, is_current, is_group_unchanged, pop, raise};
+use super::phases;
 use crate::ledger::record;
 use crate::os::{foreign, parameters, sys};
 use crate::walk::StackRange;
@@ -193,5 +194,8 @@ pub unsafe fn leave(calls: *mut Calls, top: *mut Activation) {
             record::unwind(&*(*top).record);
         }
         pop(calls, top);
+        if parameters::is_phase((*top).function) {
+            phases::leave(&raw mut (*calls).phase, (*calls).top, &*(*top).record);
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::list::{
     Calls, SEPARATOR, TAKEN, all, listed, lock, lock_own, make_room, uncount, unlock,
 };
 use super::lot::{Chain, LOT};
-use super::{closing, cost, overhead};
+use super::{closing, cost, overhead, phases};
 use crate::code::coroutines;
 use crate::ledger::Ledger;
 use crate::os::hash;
@@ -134,6 +134,7 @@ pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, stack: u64) {
             take(calls, ledger, activation, 0);
         }
         LOT.free(parked);
+        (*calls).phase = phases::of((*calls).top);
     }
 }
 

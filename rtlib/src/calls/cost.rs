@@ -6,11 +6,14 @@ use abi::segment::RecordHead;
 use abi::value::RETURN;
 use core::sync::atomic::Ordering;
 
-use super::activation::{ARGUMENTS, Activation, Growing, More, UNKNOWN};
+use super::activation::{Activation, Growing, More, UNKNOWN};
 use super::meter::{Meter, Values, since};
-use crate::ledger::record::{self, Amount, Amounts};
+use super::values::{
+    add_value, argument, columns, find_arguments, keep_arguments, kept_argument, moves_values,
+    returned,
+};
+use crate::ledger::record::{self, Amount};
 use crate::os::parameters;
-use crate::sources::value;
 use crate::sources::{Entry, Silent};
 
 /// The sources that the columns of a schema need: bit `n` is source `n`.
@@ -47,16 +50,6 @@ fn holds(schema: &Schema, condition: Condition, said: i64) -> bool {
     condition.relation.holds(said, bound)
 }
 
-/// The used columns of a schema, with their numbers.
-#[inline(always)]
-fn columns(schema: &Schema) -> impl Iterator<Item = (usize, Derived)> {
-    let count = schema.columns.load(Ordering::Relaxed) as usize;
-    let rules = schema.column.iter().take(count).enumerate();
-    rules.filter_map(|(number, rule)| {
-        Derived::decode(rule.derived.load(Ordering::Relaxed)).map(|derived| (number, derived))
-    })
-}
-
 /// The result of a call's entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -89,6 +82,7 @@ pub unsafe fn enter<const ALL: bool>(
     let schema = schema(record);
     let condition = condition(schema);
     let is_undecided = condition.is_some_and(|condition| !condition.of.is_at_entry());
+    let keeps_arguments = !activation.is_null() && (is_undecided || moves_values(schema));
     // SAFETY: guaranteed by the caller.
     unsafe {
         if let Some(condition) = condition
@@ -99,7 +93,10 @@ pub unsafe fn enter<const ALL: bool>(
             return Entered::Not;
         }
         if !is_undecided {
-            find_arguments(meter, function, schema, values);
+            meter.amounts.known = 0;
+            if !keeps_arguments {
+                find_arguments(meter, function, schema, values);
+            }
             if ALL {
                 count::<true>(meter, record);
             } else if record::must_grow_to_enter(record, &meter.amounts) {
@@ -107,7 +104,7 @@ pub unsafe fn enter<const ALL: bool>(
             }
         }
         if !activation.is_null() {
-            if is_undecided || wanted(schema) & !source::CLOCKS != 0 {
+            if keeps_arguments || wanted(schema) & !source::CLOCKS != 0 {
                 if ALL {
                     meter.make_room(activation);
                 } else if (*activation).more.is_null() {
@@ -117,7 +114,7 @@ pub unsafe fn enter<const ALL: bool>(
             if !start::<ALL>(meter, activation, wanted(schema)) {
                 return Entered::Later;
             }
-            if is_undecided {
+            if keeps_arguments {
                 keep_arguments(activation, function, values);
             }
         }
@@ -132,14 +129,6 @@ pub unsafe fn enter<const ALL: bool>(
     }
 }
 
-/// Argument `number` of a call of `function`, read at its entry.
-#[inline(always)]
-unsafe fn argument(function: u32, number: u8, values: &Values) -> i64 {
-    let details = parameters::detail(function);
-    // SAFETY: guaranteed by the caller.
-    unsafe { value::read(number, details, values.slot, values.vectors) }
-}
-
 /// Counts a call that begins, with the arguments in the meter.
 #[inline(always)]
 fn count<const GROW: bool>(meter: &Meter, record: &RecordHead) {
@@ -147,39 +136,6 @@ fn count<const GROW: bool>(meter: &Meter, record: &RecordHead) {
         record::add_entered::<GROW>(record, &meter.amounts);
     }
     record::enter(record);
-}
-
-/// Reads the arguments in the columns of a schema into the meter's amounts.
-#[inline(never)]
-#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-unsafe fn find_arguments(meter: &mut Meter, function: u32, schema: &Schema, values: &Values) {
-    let amounts = &mut meter.amounts;
-    amounts.known = 0;
-    for (column, derived) in columns(schema) {
-        if let Derived::Value(number) | Derived::Negative(number) = derived
-            && number != RETURN
-        {
-            // SAFETY: guaranteed by the caller.
-            let value = unsafe { argument(function, number, values) };
-            add_value(amounts, column, derived, value);
-        }
-    }
-}
-
-/// Keeps the arguments of a call whose condition is only known at its end.
-#[inline(never)]
-#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-unsafe fn keep_arguments(activation: *mut Activation, function: u32, values: &Values) {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        let more = (*activation).more;
-        if more.is_null() {
-            return;
-        }
-        for (number, kept) in (*more).arguments.iter_mut().enumerate() {
-            *kept = argument(function, number as u8, values);
-        }
-    }
 }
 
 /// Reads the sources at an entry. False if the kernel must be queried and `ALL` is false.
@@ -222,19 +178,6 @@ unsafe fn start<const ALL: bool>(
         let behind = meter.corrected_at_entry();
         (*activation).start = start.wrapping_sub(behind);
         true
-    }
-}
-
-/// Sets the amount of a column to a value, if the value has the sign that the column is for.
-#[inline(always)]
-fn add_value(amounts: &mut Amounts, column: usize, derived: Derived, value: i64) {
-    let whole = value.unsigned_abs();
-    if (value < 0) == matches!(derived, Derived::Negative(_)) {
-        amounts.known |= 1 << column;
-        amounts.outermost &= !(1 << column);
-        // A value has no nested part. The split is the one that `abi::value::whole_sum` expects.
-        let nested = whole - (whole >> 32);
-        amounts.of[column % MAX_COLUMNS] = Amount { whole, nested };
     }
 }
 
@@ -450,7 +393,9 @@ unsafe fn of_any<const ALL: bool>(
                 Derived::Value(number) | Derived::Negative(number) => {
                     let value = match number {
                         RETURN => returned(meter, top),
-                        _ if condition.is_some() => kept_argument(top, number),
+                        _ if condition.is_some() || schema.divides_at_exit() => {
+                            kept_argument(top, number)
+                        }
                         _ => None,
                     };
                     if let Some(value) = value {
@@ -521,33 +466,6 @@ unsafe fn rest<const ALL: bool>(
         whole: whole.whole.saturating_sub(part.whole),
         nested: whole.nested.saturating_sub(part.nested),
     })
-}
-
-/// Argument `number` of a call that ends, as kept at its entry; `None` if there was no memory.
-unsafe fn kept_argument(top: *mut Activation, number: u8) -> Option<i64> {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        let more = (*top).more;
-        if more.is_null() {
-            return None;
-        }
-        (&raw const (*more).arguments)
-            .cast::<i64>()
-            .add(usize::from(number) % ARGUMENTS)
-            .read()
-            .into()
-    }
-}
-
-/// The return value of a call that ends; `None` if its function leaves by a tail call.
-unsafe fn returned(meter: &Meter, top: *mut Activation) -> Option<i64> {
-    let values = &meter.values;
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        let details = parameters::detail((*top).function);
-        let read = || value::read(RETURN, details, values.slot, values.vectors);
-        (values.slot != 0).then(read)
-    }
 }
 
 /// Adds the cost of a call that ends to the nested cost of its caller. For a call that does not

@@ -13,24 +13,17 @@ use abi::segment::RecordHead;
 use abi::shortage::Shortage;
 
 use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, doubted, lent};
+pub use super::activation::{BOTTOM, SEPARATOR, TAKEN};
 use super::cost::{self, Ended};
 use super::left::Left;
 use super::lot::Chain;
 use super::meter::Meter;
+use super::phases;
 use crate::code::coroutines;
 use crate::os::lock::Lock;
 use crate::os::memory;
 use crate::os::parameters;
 use crate::walk::StackRange;
-
-/// Slot of an entry that separates the calls of the current stack from entries below it that stay
-/// in the list. It is above every address. Calls of the separator's stack find it as their
-/// enclosing activation.
-pub const SEPARATOR: u64 = u64::MAX - 7;
-/// Slot of an activation that another thread has taken over.
-pub const TAKEN: u64 = 0;
-/// Slot of the bottom of the list, which encloses every call.
-pub const BOTTOM: u64 = u64::MAX;
 
 /// Activations that a thread has room for at first. Further memory is mapped in units of this size.
 const ACTIVATIONS: u64 = 256;
@@ -72,6 +65,9 @@ pub struct Calls {
     /// The identity of the stack from which the thread last switched, if its memory range is
     /// shared; otherwise [`Left::NONE`].
     pub(super) left: Left,
+    /// The phase of the innermost call that is one; [`abi::segment::OUTSIDE`] if there is none.
+    pub phase: u32,
+    _padding: u32,
     /// The list that was created before this one.
     made_before: *mut Calls,
 }
@@ -457,6 +453,10 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
 ) -> bool {
     // SAFETY: guaranteed by the caller.
     unsafe {
+        let is_phase = parameters::is_phase((*top).function);
+        if is_phase && !ALL {
+            return false;
+        }
         let is_current = is_current(top);
         let ended = if ALL {
             cost::end::<true>(meter, top, is_current, TAIL)
@@ -476,6 +476,9 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
         }
         cost::pass_on(meter, top, caller, is_current && ended == Ended::Counted);
         pop(calls, top);
+        if is_phase {
+            phases::leave(&raw mut (*calls).phase, (*calls).top, &*(*top).record);
+        }
         true
     }
 }

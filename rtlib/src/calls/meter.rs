@@ -7,8 +7,9 @@ use super::activation::{Activation, More};
 use super::overhead::{self, Estimate};
 use crate::arch::clock;
 use crate::ledger::record::Amounts;
-use crate::os::memory;
-use crate::sources::Sources;
+use crate::os::{memory, parameters};
+use crate::sources::{Sources, value};
+use abi::value::RETURN;
 
 /// The state with which a thread measures its calls.
 #[repr(C)]
@@ -209,6 +210,18 @@ impl Meter {
         // SAFETY: guaranteed by the caller.
         let start = unsafe { (*top).start };
         since(start, self.sources.now().wrapping_sub(self.corrected()))
+    }
+
+    /// The return value of a call of `function` that ends at the exit passed to [`Meter::begin`].
+    /// `None` if there is none.
+    ///
+    /// # Safety
+    /// The exit is being processed.
+    pub(super) unsafe fn returned(&self, function: u32) -> Option<i64> {
+        let Values { slot, vectors } = self.values;
+        let details = parameters::detail(function);
+        // SAFETY: guaranteed by the caller.
+        (slot != 0).then(|| unsafe { value::read(RETURN, details, slot, vectors) })
     }
 
     /// Resets the meter for another thread.

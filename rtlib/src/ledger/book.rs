@@ -173,11 +173,16 @@ impl Ledger {
         Ok(areas::record(number))
     }
 
-    /// The thread's record of the path of `record` with one more call site, `site`, innermost.
-    /// `None` if the thread has none.
+    /// The thread's record of the path of `record` with further sites inside, the outermost first.
+    /// A site of 0 is left out. `None` if the thread has none.
     #[inline(always)]
-    pub fn find_longer(&self, record: &RecordHead, site: u64) -> Option<&'static RecordHead> {
-        let node = tree::find_longer(record.path.load(Ordering::Relaxed), site)?;
+    pub fn find_longer(
+        &self,
+        record: &RecordHead,
+        (first, second, third): (u64, u64, u64),
+    ) -> Option<&'static RecordHead> {
+        let path = record.path.load(Ordering::Relaxed);
+        let node = tree::find_longer(path, first, second, third)?;
         self.find_like(record, node)
     }
 
@@ -193,7 +198,8 @@ impl Ledger {
         Some(areas::record(number))
     }
 
-    /// The record of [`Ledger::find_longer`], created if necessary.
+    /// The thread's record of the path of `record` with one more site, innermost, created if
+    /// necessary.
     ///
     /// # Errors
     /// As for [`Ledger::find_or_make`].
@@ -202,9 +208,35 @@ impl Ledger {
         record: &RecordHead,
         site: u64,
     ) -> Result<&'static RecordHead, Shortage> {
+        let path = record.path.load(Ordering::Relaxed);
+        self.find_or_make_at(record, tree::intern_longer(path, &[site]))
+    }
+
+    /// The thread's record for calls of the path of `record` that are kept apart, created if
+    /// necessary. `sites` are the parts, the outermost first. Beyond the limit on those of one
+    /// path, the record with the parts `others` instead.
+    ///
+    /// # Errors
+    /// As for [`Ledger::find_or_make`].
+    pub fn find_or_make_apart(
+        &mut self,
+        record: &RecordHead,
+        sites: &[u64],
+        others: &[u64],
+    ) -> Result<&'static RecordHead, Shortage> {
+        let path = record.path.load(Ordering::Relaxed);
+        self.find_or_make_at(record, tree::intern_apart(path, sites, others))
+    }
+
+    /// The thread's record like `record` with the node `node`, created if necessary. Without a
+    /// node, or without room, the record of the function's overflow path.
+    fn find_or_make_at(
+        &mut self,
+        record: &RecordHead,
+        node: Result<u32, Shortage>,
+    ) -> Result<&'static RecordHead, Shortage> {
         let function = record::function(record);
         let schema = record::schema(record);
-        let node = tree::intern_longer(record.path.load(Ordering::Relaxed), site);
         let own = node.and_then(|node| self.make_by_node(function, schema, node, For::Path));
         let number = match own.map_err(shared::note_overflow) {
             Ok(number) => number,

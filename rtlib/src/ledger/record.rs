@@ -3,11 +3,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use abi::apart::Part;
 use abi::image::SCALE_SHIFT;
 use abi::schema::{Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, way};
 use abi::segment::{
     Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, address_and_module,
-    number_of_path,
+    is_apart, number_of_path,
 };
 use abi::shortage::Shortage;
 
@@ -15,6 +16,7 @@ use super::areas::{self, For};
 use super::tags::TAGS;
 use crate::arch::fence;
 use crate::os::parameters;
+use crate::os::shared;
 
 /// The amount of a call for one column.
 #[repr(C)]
@@ -49,8 +51,7 @@ pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Result<u
     // The number fits, as the abi crate checks.
     record.thread.store(thread as u16, Ordering::Relaxed);
     record.schema.store(schema, Ordering::Relaxed);
-    let way = way_of(parameters::schema(schema));
-    record.way.store(way, Ordering::Relaxed);
+    record.way.store(way_for(schema, path), Ordering::Relaxed);
     record.tid.store(tid, Ordering::Relaxed);
     for number in 0..columns {
         areas::column(record, number)
@@ -77,6 +78,19 @@ pub fn schema(record: &RecordHead) -> u8 {
 #[inline(always)]
 pub fn way(record: &RecordHead) -> u8 {
     record.way.load(Ordering::Relaxed)
+}
+
+/// The part of calls that the assembly fast path measures, by their schema and the node of their
+/// path.
+fn way_for(schema: u8, path: u32) -> u8 {
+    let schema = parameters::schema(schema);
+    let is_begin =
+        (schema.divides_at_entry() || shared::keeps_phases()) && innermost_part_of(path).is_none();
+    let function = areas::node(path).key.load(Ordering::Relaxed) as u32;
+    if is_begin || schema.divides_at_exit() || parameters::is_phase(function) {
+        return way::COMPILED;
+    }
+    way_of(schema)
 }
 
 /// The part of calls that the assembly fast path measures, by their schema.
@@ -148,9 +162,46 @@ pub fn unwind(record: &RecordHead) {
 /// the overflow path of a function. The module in that place may be another one by now.
 pub fn return_address(record: &RecordHead) -> Option<u64> {
     let path = areas::node(record.path.load(Ordering::Relaxed));
-    let caller = path.parent.load(Ordering::Relaxed);
-    let key = || areas::node(caller).key.load(Ordering::Relaxed);
-    (caller >= FIRST_NODE).then(|| address_and_module(key()).0)
+    let mut caller = path.parent.load(Ordering::Relaxed);
+    while caller >= FIRST_NODE {
+        let site = areas::node(caller);
+        let key = site.key.load(Ordering::Relaxed);
+        if !is_apart(key) {
+            return Some(address_and_module(key).0);
+        }
+        caller = site.parent.load(Ordering::Relaxed);
+    }
+    None
+}
+
+/// The innermost site of the record's path, if it is a part of the path ([`abi::apart`]).
+#[inline(always)]
+pub fn innermost_part(record: &RecordHead) -> Option<u64> {
+    innermost_part_of(record.path.load(Ordering::Relaxed))
+}
+
+/// The innermost site of the path that ends in the node `path`, if it is a part.
+#[inline(always)]
+fn innermost_part_of(path: u32) -> Option<u64> {
+    let caller = areas::node(path).parent.load(Ordering::Relaxed);
+    if caller < FIRST_NODE {
+        return None;
+    }
+    Some(areas::node(caller).key.load(Ordering::Relaxed)).filter(|&site| is_apart(site))
+}
+
+/// The phase to which the record's calls belong. `None` if they are not kept apart by phase.
+pub fn phase(record: &RecordHead) -> Option<u32> {
+    let path = areas::node(record.path.load(Ordering::Relaxed));
+    let mut caller = path.parent.load(Ordering::Relaxed);
+    while caller >= FIRST_NODE {
+        let site = areas::node(caller);
+        match Part::decode(site.key.load(Ordering::Relaxed))? {
+            Part::Phase(index) => return Some(index),
+            _ => caller = site.parent.load(Ordering::Relaxed),
+        }
+    }
+    None
 }
 
 /// Starts writing to a record: makes its sequence number odd.

@@ -65,36 +65,79 @@ pub fn intern(
     Ok(path)
 }
 
-/// The path with one more call site, `site`, inside those of `path`. `None` if there is none. It is
-/// `path` itself if all paths of its function share it.
+/// The path with further sites inside those of `path`, the outermost first. A site of 0 is left
+/// out. `None` if there is no such path. It is `path` itself if all paths of its function share it.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-pub fn find_longer(path: u32, site: u64) -> Option<u32> {
-    let (parent, key) = end(path);
+pub fn find_longer(path: u32, first: u64, second: u64, third: u64) -> Option<u32> {
+    let (mut parent, key) = end(path);
     if parent == ROOT_OVERFLOW {
         return Some(path);
     }
-    look_up(look_up(parent, site)?, key)
+    if first != 0 {
+        parent = look_up(parent, first)?;
+    }
+    if second != 0 {
+        parent = look_up(parent, second)?;
+    }
+    if third != 0 {
+        parent = look_up(parent, third)?;
+    }
+    look_up(parent, key)
 }
 
-/// The path of [`find_longer`], created if it is new.
+/// [`find_longer`] for any number of sites, none of which is 0.
+fn find_inside(path: u32, sites: &[u64]) -> Option<u32> {
+    let (mut parent, key) = end(path);
+    if parent == ROOT_OVERFLOW {
+        return Some(path);
+    }
+    for &site in sites {
+        parent = look_up(parent, site)?;
+    }
+    look_up(parent, key)
+}
+
+/// The path with further sites inside those of `path`, the outermost first, created if it is new.
 ///
 /// # Errors
 /// As for [`intern`].
-pub fn intern_longer(path: u32, site: u64) -> Result<u32, Shortage> {
-    if let Some(known) = find_longer(path, site) {
+pub fn intern_longer(path: u32, sites: &[u64]) -> Result<u32, Shortage> {
+    if let Some(known) = find_inside(path, sites) {
         return Ok(known);
     }
     let limit = ipath_parameters.max_paths.load(Ordering::Relaxed);
     if header().paths_used.load(Ordering::Relaxed) >= limit {
         return Err(Shortage::Paths);
     }
-    let (parent, key) = end(path);
-    let (path, is_new) = child(child(parent, site, For::Path)?.0, key, For::Path)?;
+    let (mut parent, key) = end(path);
+    for &site in sites {
+        parent = child(parent, site, For::Path)?.0;
+    }
+    let (path, is_new) = child(parent, key, For::Path)?;
     if is_new {
         header().paths_used.fetch_add(1, Ordering::Relaxed);
     }
     Ok(path)
+}
+
+/// The path of [`intern_longer`] for calls of `path` that are kept apart ([`abi::apart`]). Beyond
+/// the limit on those of one path, the path with the sites `others` instead.
+///
+/// # Errors
+/// As for [`intern`].
+pub fn intern_apart(path: u32, sites: &[u64], others: &[u64]) -> Result<u32, Shortage> {
+    if let Some(known) = find_inside(path, sites) {
+        return Ok(known);
+    }
+    // The end of a path has no child, so the field is free.
+    let number = node(path).likely.fetch_add(1, Ordering::Relaxed);
+    let limit = ipath_parameters.max_values.load(Ordering::Relaxed);
+    if u64::from(number) < limit {
+        return intern_longer(path, sites);
+    }
+    node(path).likely.fetch_sub(1, Ordering::Relaxed);
+    intern_longer(path, others)
 }
 
 /// The parent and the key of the node that ends a path.

@@ -8,7 +8,7 @@ use abi::count::{BANKS, Bank, SHARED};
 use abi::counter::Event;
 use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
 use abi::path::{FRAME_SLOTS, SLOTS, Slot, Slots};
-use abi::probe::{CHILDREN, CHILDREN_SHIFT, KIND, Kind, Probe, SPAN};
+use abi::probe::{CHILDREN, CHILDREN_SHIFT, KIND, Kind, PHASE, Probe, SPAN};
 use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use abi::segment::AREAS;
 
@@ -60,6 +60,7 @@ pub static ipath_parameters: Parameters = Parameters {
     max_paths: AtomicU64::new(0),
     depth: AtomicU64::new(0),
     folds: AtomicU64::new(0),
+    max_values: AtomicU64::new(0),
     distrust: AtomicU64::new(0),
     tid_offset: AtomicI32::new(0),
     reads_tp: AtomicU32::new(0),
@@ -107,6 +108,8 @@ pub static ipath_schemas: [Schema; MAX_SCHEMAS] = [const {
         columns: AtomicU32::new(0),
         condition: AtomicU64::new(0),
         bound: AtomicU64::new(0),
+        by: AtomicU64::new(0),
+        long: AtomicU64::new(0),
         column: [const {
             ColumnRule {
                 derived: AtomicU64::new(0),
@@ -187,6 +190,12 @@ pub fn children(id: u32) -> u8 {
 #[inline(always)]
 pub fn is_span(id: u32) -> bool {
     probe(id).kind.load(Ordering::Relaxed) & SPAN != 0
+}
+
+/// True if each call of function `id` is a phase.
+#[inline(always)]
+pub fn is_phase(id: u32) -> bool {
+    probe(id).kind.load(Ordering::Relaxed) & PHASE != 0
 }
 
 /// The number of the schema by which function `id` is measured.

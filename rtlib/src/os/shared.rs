@@ -33,6 +33,12 @@ pub fn header() -> &'static Header {
     unsafe { &*(base() as *const Header) }
 }
 
+/// True if paths are kept apart by phase.
+#[inline(always)]
+pub fn keeps_phases() -> bool {
+    header().phases_kept.load(Ordering::Relaxed) != 0
+}
+
 /// Item `index` of an area whose items are `stride` bytes apart.
 ///
 /// # Safety

@@ -1,34 +1,29 @@
 //! The entry of a probed function.
 
-use core::ptr;
 use core::sync::atomic::Ordering;
 
 use abi::TRIAL;
 use abi::probe::{Children, Kind};
-use abi::segment::{ROOT_COMPLETE, RecordHead};
+use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND};
+use super::recording::{Entering, NEAR, record_slowly};
 use super::{busy, departing, ending, forks, loads, moves, registering, switches, trial};
 use crate::arch::clock;
-use crate::arch::stored::VECTORS;
-use crate::calls::Calls;
-use crate::calls::activation::{Activation, doubted, lent, return_address};
+use crate::calls::activation::{Activation, lent, return_address};
 use crate::calls::cost::Entered;
-use crate::calls::meter::{Meter, Values};
+use crate::calls::meter::Values;
 use crate::calls::overhead::ipath_costs;
-use crate::calls::{closing, coroutines, cost, doubt, list};
+use crate::calls::{apart, cost, doubt, list, phases};
 use crate::code;
 use crate::code::epoch;
 use crate::code::modules::MODULES;
-use crate::code::return_address::begins_coroutine;
 use crate::ledger::{Missed, record};
 use crate::os::parameters::{self, is_alive};
 use crate::os::shared;
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::memo::InEpoch;
-use crate::walk::{Frame, Walk, Walker};
-use unwind::Saved;
 
 /// Caches the walk of a call of `function`, so that the stub can record it. Returns the stub's next
 /// action.
@@ -58,6 +53,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
         let kind = parameters::kind(function);
         let is_special = !kind.is_measured()
             || has_children(function)
+            || parameters::is_phase(function)
             || doubt::is_doubtful(function, slot)
             || kind == Kind::Ending && leaves(thread, slot);
         let is_known = thread::is_same(thread) && (*thread).walker.stack.holds(slot);
@@ -373,7 +369,7 @@ pub unsafe extern "C" fn ipath_enter(
         let is_of_now = is_call == Some(!activation.is_null());
         let entered = if is_home && is_of_now {
             ipath_enter_at_home(
-                meter,
+                thread,
                 activation,
                 function as u32,
                 record,
@@ -401,7 +397,37 @@ pub unsafe extern "C" fn ipath_enter(
     }
 }
 
-/// [`cost::enter`] on a stack with more room. It is exported so that a test can find its address.
+/// The record of a call whose path leads to `record`, if calls of one path are kept apart. It
+/// becomes that of the activation, if there is one. `None` if only the slow path can find it.
+///
+/// # Safety
+/// As for [`ipath_enter`].
+#[inline(always)]
+unsafe fn find_apart(
+    thread: *mut Thread,
+    function: u32,
+    activation: *mut Activation,
+    record: &'static RecordHead,
+    values: &Values,
+) -> Option<&'static RecordHead> {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let calls = &raw mut (*thread).calls;
+        // A phase that was left behind has not ended yet.
+        if activation.is_null() && shared::keeps_phases() && leaves(thread, values.slot) {
+            return None;
+        }
+        let phase = phases::current((*calls).phase);
+        let known = apart::find_at_entry(&(*thread).ledger, phase, function, record, values)?;
+        if !activation.is_null() {
+            (*activation).record = known;
+        }
+        Some(known)
+    }
+}
+
+/// Counts the call as [`cost::enter`] does, on a stack with more room, in the record that
+/// [`find_apart`] finds. It is exported so that a test can find its address.
 ///
 /// # Safety
 /// As for [`cost::enter`].
@@ -409,176 +435,18 @@ pub unsafe extern "C" fn ipath_enter(
 #[unsafe(link_section = ".text.fast")]
 #[inline(never)]
 unsafe extern "C" fn ipath_enter_at_home(
-    meter: *mut Meter,
+    thread: *mut Thread,
     activation: *mut Activation,
     function: u32,
     record: *const RecordHead,
     values: *const Values,
 ) -> Entered {
     // SAFETY: guaranteed by the caller.
-    unsafe { cost::enter::<false>(&mut *meter, activation, function, &*record, &*values) }
-}
-
-/// What begins when a hook records a call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entering {
-    /// A call of a function; true if its exits have probes.
-    Function(bool),
-    /// Nothing: the call is at a point.
-    Point,
-    /// A span of the call; true if its ends have probes.
-    Span(bool),
-}
-
-impl Entering {
-    fn is_span(self) -> bool {
-        matches!(self, Self::Span(_))
-    }
-
-    /// The highest slot of calls that have been left behind, if the call in question is at `slot`.
-    fn left_behind(self, slot: u64) -> u64 {
-        // A span is in the frame of its call, which may be in doubt, and in other spans of it.
-        if self.is_span() {
-            doubted(slot) - 1
-        } else {
-            slot
-        }
-    }
-}
-
-/// Records a call at any cost.
-///
-/// # Errors
-/// The call is missed.
-///
-/// # Safety
-/// The thread belongs to the caller and is marked busy, and `slot` is on its stack. The registers
-/// are those at the function's entry; unless `all` is true, only the frame pointer is valid.
-pub(super) unsafe fn record_slowly(
-    thread: *mut Thread,
-    function: u32,
-    slot: u64,
-    (saved, all): (&Saved, bool),
-    entering: Entering,
-) -> Result<(), Missed> {
-    // SAFETY: guaranteed by the caller.
     unsafe {
-        let calls = &raw mut (*thread).calls;
-        let (walker, ledger) = (&mut (*thread).walker, &mut (*thread).ledger);
-        if matches!(entering, Entering::Function(true) | Entering::Span(true)) {
-            // Done first, because the call must not be recorded in part.
-            list::lock_own(calls);
-            let room = list::make_room(calls);
-            list::unlock(calls);
-            room?;
-        }
-        let walk = walker.walk_slowly(function, slot, saved, all);
-        let mut walk = walk.ok_or(Missed::Stack)?;
-        let mut root = 0;
-        if walk.is_short() {
-            // The frames that are not kept still identify the stack.
-            let stack = walker.stack_of(&Frame::of_caller(slot, saved), all);
-            if let Some(stack) = stack {
-                (walk.stack, walk.is_told, root) = (stack.id, stack.is_told, stack.root);
-            }
-        }
-        walker.fold(function, &mut walk);
-        let path = walker.path(function, &walk);
-        if walk.root == ROOT_COMPLETE {
-            root = path.frame(walk.len as usize - 1);
-        }
-        // The function's measurements may have changed since the probe was reached.
-        let (known, has_exits) = loop {
-            let known = ledger.find_or_make(&path)?;
-            if let Some(is_call) = parameters::is_call_by(function, record::schema(known)) {
-                break (known, is_call);
-            }
+        let Some(known) = find_apart(thread, function, activation, &*record, &*values) else {
+            return Entered::Later;
         };
         let meter = &mut (*thread).meter;
-        let values = Values {
-            slot,
-            vectors: (*thread).private_stack - VECTORS,
-        };
-        if !has_exits {
-            if parameters::kind(function) == Kind::Ending {
-                list::lock_own(calls);
-                close_left_behind(calls, walker, walk.stack, slot);
-                list::unlock(calls);
-            }
-            cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
-            return Ok(());
-        }
-        if entering.is_span() && doubt::do_stacks_take_turns() {
-            cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
-            record::unwind(known);
-            return Ok(());
-        }
-        if walk.is_told {
-            note_stack(thread, &walk, root);
-            coroutines::arrive(calls, ledger, walk.stack);
-        }
-        list::lock_own(calls);
-        close_left_behind(calls, walker, walk.stack, entering.left_behind(slot));
-        if entering.is_span() {
-            let open = list::find(calls, function, slot);
-            if !open.is_null() {
-                closing::close_spans(calls, open);
-                closing::leave(calls, list::raise(calls, open));
-            }
-        }
-        let is_doubtful = !entering.is_span() && doubt::is_doubtful(function, slot);
-        if is_doubtful {
-            list::unlock(calls);
-            let found = all.then(|| switches::left(thread, slot));
-            doubt::keep(slot, found.flatten());
-            list::lock_own(calls);
-        }
-        let room = list::make_room(calls);
-        if room.is_ok() {
-            let new = list::push(calls, function, slot, walk.stack, known);
-            if is_doubtful {
-                (*new).slot = doubted(slot);
-            }
-            let entered = cost::enter::<true>(meter, new, function, known, &values);
-            if entered == Entered::Not {
-                list::pop(calls, new);
-            }
-        }
-        list::unlock(calls);
-        Ok(room?)
-    }
-}
-
-/// Closes activations that an entry finds left behind. No jump was announced, so their slots become
-/// doubtful.
-///
-/// # Safety
-/// The list and the walker belong to the caller, and the list is locked.
-unsafe fn close_left_behind(calls: *mut Calls, walker: &mut Walker, stack: u64, slot: u64) {
-    let mut note = |function, slot| {
-        if doubt::note(function, slot) {
-            walker.forget_call(function, slot);
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { closing::close_each(calls, stack, slot, &mut note) };
-}
-
-/// Functions that the loader calls have another root than `main`, but at most this many bytes away.
-const NEAR: u64 = 1024;
-
-/// Records the presence of coroutines if a thread runs on another stack than its first. `root` is
-/// the return address of the outermost frame; 0 if it is not known.
-unsafe fn note_stack(thread: *mut Thread, walk: &Walk, root: u64) {
-    // SAFETY: the thread belongs to the caller.
-    let home = unsafe { &mut (*thread).calls.home };
-    if root == 0 {
-        code::coroutines::note();
-    } else if *home == 0 {
-        if !begins_coroutine(root) {
-            *home = walk.stack;
-        }
-    } else if home.abs_diff(walk.stack) > NEAR {
-        code::coroutines::note();
+        cost::enter::<false>(meter, activation, function, known, &*values)
     }
 }

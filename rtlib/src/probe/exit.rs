@@ -14,9 +14,9 @@ use crate::calls::activation::{Activation, doubted, lent, return_address};
 use crate::calls::left::Left;
 use crate::calls::meter::Meter;
 use crate::calls::overhead::Estimate;
-use crate::calls::{closing, coroutines, doubt, list, moving, slices};
+use crate::calls::{apart, closing, coroutines, doubt, list, moving, slices};
 use crate::code;
-use crate::ledger::record;
+use crate::ledger::{Ledger, record};
 use crate::os::foreign;
 use crate::os::parameters::{self, is_alive};
 use crate::sources::value::REGISTERS;
@@ -223,7 +223,7 @@ pub(super) unsafe fn fast<L: Leaving>(
         meter.begin(now, L::returning(slot), REGISTERS);
         if !thread::is_same(thread)
             || L::IS_SPAN && !prepare_innermost::<L>(thread, function, slot, mark)
-            || !end_innermost::<L>(calls, meter, function, slot)
+            || !end_innermost::<L>(calls, &mut (*thread).ledger, meter, function, slot)
         {
             (*thread).now = now;
             return thread;
@@ -263,20 +263,13 @@ unsafe fn prepare_innermost<L: Leaving>(
 #[inline(always)]
 unsafe fn end_innermost<L: Leaving>(
     calls: *mut Calls,
+    ledger: &mut Ledger,
     meter: &mut Meter,
     function: u32,
     slot: u64,
 ) -> bool {
     // SAFETY: the list belongs to the caller.
     unsafe {
-        let mut end = |top: *mut Activation| {
-            let caller = (*top).prev;
-            if L::BY_TAIL_CALL {
-                list::end::<false, true>(calls, top, caller, meter)
-            } else {
-                list::end::<false, false>(calls, top, caller, meter)
-            }
-        };
         let top = (*calls).top;
         if L::IS_MEASURED {
             if (*top).slot != slot || (*top).function != function {
@@ -285,7 +278,7 @@ unsafe fn end_innermost<L: Leaving>(
             if L::LENDS && list::lend(calls, top) {
                 return true;
             }
-            if !end(top) {
+            if !end_top::<L>(calls, ledger, meter, top) {
                 return false;
             }
         } else if (*top).slot != lent(slot) {
@@ -296,9 +289,30 @@ unsafe fn end_innermost<L: Leaving>(
             if L::IS_SPAN || (*top).slot != lent(slot) {
                 return true;
             }
-            if !list::is_lent_to(top, function) || !end(top) {
+            if !list::is_lent_to(top, function) || !end_top::<L>(calls, ledger, meter, top) {
                 return false;
             }
+        }
+    }
+}
+
+/// Ends the innermost activation. False, without an effect, if only the slow path can do that.
+#[inline(always)]
+unsafe fn end_top<L: Leaving>(
+    calls: *mut Calls,
+    ledger: &mut Ledger,
+    meter: &mut Meter,
+    top: *mut Activation,
+) -> bool {
+    // SAFETY: the list belongs to the caller.
+    unsafe {
+        let caller = (*top).prev;
+        if !apart::at_exit::<false>(calls, ledger, meter, top) {
+            false
+        } else if L::BY_TAIL_CALL {
+            list::end::<false, true>(calls, top, caller, meter)
+        } else {
+            list::end::<false, false>(calls, top, caller, meter)
         }
     }
 }
@@ -473,6 +487,7 @@ unsafe fn end<L: Leaving>(thread: *mut Thread, activation: *mut Activation) {
         let caller = list::enclosing(calls, activation);
         let top = list::raise(calls, activation);
         let meter = &mut (*thread).meter;
+        apart::at_exit::<true>(calls, &mut (*thread).ledger, meter, top);
         if L::BY_TAIL_CALL {
             list::end::<true, true>(calls, top, caller, meter);
         } else {

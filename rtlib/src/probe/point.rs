@@ -4,14 +4,17 @@
 
 use abi::arch::stack::RED_ZONE;
 use abi::point::Standing;
+use abi::probe::Kind;
 use unwind::Saved;
 
-use super::entry::{Entering, begin, record_slowly, remember_walk};
+use super::entry::{begin, remember_walk};
+use super::recording::{Entering, record_slowly};
 use super::verify::verify;
 use super::{busy, trial};
 use crate::arch::clock;
 use crate::ledger::Missed;
 use crate::os::parameters::{self, is_alive};
+use crate::os::shared;
 use crate::thread::{self, Thread};
 
 /// The place of a hook's [`Standing`].
@@ -72,7 +75,8 @@ pub(super) unsafe fn remember<F: Framed>(
         let (standing, slot) = frame::<F>(number, low, fp);
         let stack = &(*thread).walker.stack;
         let is_known = thread::is_same(thread) && stack.holds(low) && stack.holds(slot);
-        if is_slow || !is_known {
+        let is_apart = shared::keeps_phases() && parameters::kind(number) == Kind::Point;
+        if is_slow || is_apart || !is_known {
             return thread;
         }
         let Some(fp) = caller_register(standing.fp, fp, slot, low) else {

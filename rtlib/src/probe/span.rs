@@ -6,9 +6,9 @@
 
 use abi::probe::Kind;
 
-use super::entry::Entering;
 use super::exit::{Leaving, SpanEnd, fast, slow};
 use super::point::{ByNumber, Framed, caller, frame, pass, remember};
+use super::recording::Entering;
 use super::trial;
 use crate::arch::clock;
 use crate::calls::doubt;

@@ -109,7 +109,7 @@ unsafe fn name<const IS_SLOW: bool>(
         let known = if IS_SLOW {
             ledger.find_or_make_longer(begun, site).ok()
         } else {
-            ledger.find_longer(begun, site)
+            ledger.find_longer(begun, (site, 0, 0))
         };
         if let Some(known) = known {
             if !cost::is_decided_at_exit(begun) {

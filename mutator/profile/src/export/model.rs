@@ -106,7 +106,7 @@ impl<'p> Model<'p> {
                 model.intern(unknown.to_owned(), None);
             }
             let function = &profile.functions[path.function];
-            model.intern(marked(function, path), Some(function.module));
+            model.intern(marked(profile, path), Some(function.module));
         }
         model
     }
@@ -190,7 +190,7 @@ impl<'p> Model<'p> {
     /// The name of the function at the end of a path of the model's profile, with suffixes for
     /// times that are not complete.
     pub(super) fn function(&self, path: &PathEntry) -> Name {
-        let name = marked(&self.profile.functions[path.function], path);
+        let name = marked(self.profile, path);
         self.by_name.get(&name).copied().unwrap_or_default()
     }
 
@@ -228,9 +228,14 @@ impl<'p> Model<'p> {
     }
 }
 
-/// A function's name, with suffixes for times that are not complete on a path.
-fn marked(function: &Function, path: &PathEntry) -> String {
+/// The name of a path's function, with suffixes for what keeps the path apart, and for times that
+/// are not complete on it.
+fn marked(profile: &Profile, path: &PathEntry) -> String {
+    let function = &profile.functions[path.function];
     let mut name = printable(&function.name).into_owned();
+    if let Some(apart) = profile.apart(path) {
+        name.push_str(&format!(" [{apart}]"));
+    }
     if path.tail > 0 {
         name.push_str(TAIL);
     }

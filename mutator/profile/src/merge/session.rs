@@ -1,8 +1,8 @@
 //! The common properties of several sessions, and their sums.
 
 use super::error::MergeError;
-use crate::profile::{Losses, Process, Profile, Session, Stop, Target, add_unseen};
-use rustc_hash::FxHashSet;
+use crate::profile::{Losses, Phase, Process, Profile, Session, Stop, Target, add_unseen};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The sessions so far: host, process id, and start in nanoseconds since the Unix epoch.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +53,29 @@ pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
             sum.session.notes.push(note.to_owned());
         }
     }
+}
+
+/// Adds the phases of another profile to those of the sum. Phases with the same name are one.
+/// Returns the index in the sum for each phase of the profile.
+pub(super) fn add_phases(sum: &mut Vec<Phase>, phases: &[Phase]) -> Vec<usize> {
+    let mut places: FxHashMap<String, usize> = FxHashMap::default();
+    for (place, phase) in sum.iter().enumerate() {
+        places.entry(phase.name.clone()).or_insert(place);
+    }
+    let mut place_of = |phase: &Phase| match places.get(&phase.name) {
+        Some(&place) => {
+            let known = &mut sum[place];
+            known.start_ns = known.start_ns.min(phase.start_ns);
+            known.end_ns = known.end_ns.zip(phase.end_ns).map(|(a, b)| a.max(b));
+            place
+        }
+        None => {
+            sum.push(phase.clone());
+            places.insert(phase.name.clone(), sum.len() - 1);
+            sum.len() - 1
+        }
+    };
+    phases.iter().map(&mut place_of).collect()
 }
 
 /// Keeps the properties that are equal in all targets. An executable or a host that differs becomes

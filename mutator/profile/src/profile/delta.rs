@@ -1,6 +1,6 @@
 //! The changes between two profiles of one session.
 
-use super::{FramePart, FunctionPart, PathEntry, Profile};
+use super::{Apart, FramePart, FunctionPart, PathEntry, Profile};
 use std::collections::HashMap;
 
 /// Matches the functions and paths of a newer profile with those of an older one.
@@ -40,6 +40,7 @@ impl Delta {
             functions[b.function] == Some(a.function)
                 && old.process_key(a) == new.process_key(b)
                 && (a.thread, a.complete, a.stack.len()) == (b.thread, b.complete, b.stack.len())
+                && (a.phase, &a.by, a.slower) == (b.phase, &b.by, b.slower)
                 && a.stack
                     .iter()
                     .zip(&b.stack)
@@ -96,8 +97,16 @@ impl Delta {
     }
 }
 
-/// A path's function (its index in the old profile), thread, process, completeness and call sites.
-type PathKey<'p> = (usize, Option<u32>, Option<(u32, u64)>, bool, Vec<Site<'p>>);
+/// A path's function (its index in the old profile), thread, process, completeness, call sites, and
+/// what keeps it apart else.
+type PathKey<'p> = (
+    usize,
+    Option<u32>,
+    Option<(u32, u64)>,
+    bool,
+    Vec<Site<'p>>,
+    Apart,
+);
 
 fn key<'p>(
     function: usize,
@@ -111,6 +120,7 @@ fn key<'p>(
         profile.process_key(path),
         path.complete,
         path.stack.iter().map(|&f| sites[f]).collect(),
+        path.apart(),
     )
 }
 

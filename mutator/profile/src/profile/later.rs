@@ -1,7 +1,7 @@
 //! The part of a session after an earlier moment, as a profile.
 
 use super::{
-    Counts, FramePart, FunctionPart, FunctionTotals, Inside, Losses, PathEntry, Profile,
+    Apart, Counts, FramePart, FunctionPart, FunctionTotals, Inside, Losses, PathEntry, Profile,
     TimerStats, Timers,
 };
 use std::collections::HashMap;
@@ -15,6 +15,7 @@ struct PathIdentity {
     complete: bool,
     thread: Option<u32>,
     process: Option<(u32, u64)>,
+    apart: Apart,
 }
 
 impl Profile {
@@ -79,6 +80,7 @@ fn key(profile: &Profile, path: &PathEntry) -> PathIdentity {
         complete: path.complete,
         thread: path.thread,
         process: profile.process_key(path),
+        apart: path.apart(),
     }
 }
 

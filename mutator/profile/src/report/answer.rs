@@ -296,7 +296,9 @@ impl Report<'_> {
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
             let process = path.process.and_then(|index| self.titles.title(index));
             let marks = self.marks(path);
-            line.remarks = thread.into_iter().chain(process).chain(marks).collect();
+            let apart = self.profile.apart(path);
+            let remarks = apart.into_iter().chain(thread).chain(process).chain(marks);
+            line.remarks = remarks.collect();
             let calls = path.metrics.count.to_string();
             let share = self.part(metric, path.function, self.sum(metric, &path.metrics));
             let total = |metric: &Metric| {

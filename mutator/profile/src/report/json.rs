@@ -2,7 +2,8 @@
 
 use super::{Options, Report, Selection, human, loss_lines, processes};
 use crate::profile::{
-    Counts, Distribution, Exactness, InProcess, Inside, Losses, PathEntry, Process, Profile,
+    ByValue, Counts, Distribution, Exactness, InProcess, Inside, Losses, PathEntry, Process,
+    Profile,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -72,6 +73,12 @@ struct OfPath<'p> {
     complete: bool,
     thread: Option<u32>,
     process: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'p ByValue>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    slower: bool,
     unwound: Option<u64>,
     open: Option<u64>,
     tail: u64,
@@ -141,6 +148,9 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
             complete: path.complete,
             thread: path.thread,
             process: path.process,
+            phase: path.phase,
+            by: path.by.as_ref(),
+            slower: path.slower,
             unwound: path.unwound,
             open: path.open,
             tail: path.tail,

@@ -245,12 +245,10 @@ impl Summary<'_> {
             };
             let share = human::share(part, all);
             heads.push(format!("    {share:>7} {:>10} calls  ", change.calls));
-            let thread = self.profile.paths[*path].thread;
-            let thread = thread.map(|tid| threads::title(&self.threads, tid));
-            rows.push((
-                links,
-                thread.into_iter().chain(marks(change, is_point)).collect(),
-            ));
+            let of = &self.profile.paths[*path];
+            let thread = of.thread.map(|tid| threads::title(&self.threads, tid));
+            let apart = self.profile.apart(of).into_iter().chain(thread);
+            rows.push((links, apart.chain(marks(change, is_point)).collect()));
         }
         for (head, lines) in heads.iter().zip(self.written(rows, heads.first())) {
             let gap = " ".repeat(head.width());

@@ -17,7 +17,7 @@ use super::records::Reader;
 use super::rules::Schemas;
 use super::stats::Measures;
 use super::totals::{Sums, Totals};
-use super::{functions, head};
+use super::{apart, functions, head};
 use crate::segment::{FunctionDoc, Segment};
 use ipath_profile::{Counts, Exactness, PathEntry, Profile};
 
@@ -27,6 +27,8 @@ pub(super) struct Build {
     pub(super) profile: Profile,
     /// Threads with paths, if paths are kept apart by thread.
     pub(super) threads: BTreeSet<u32>,
+    /// True if paths are kept apart by phase.
+    keeps_phases: bool,
     /// For each function, in the order of the profile.
     exits: Vec<Exits>,
     schemas: Schemas,
@@ -78,6 +80,7 @@ impl Build {
         let mut build = Self {
             profile,
             threads: BTreeSet::new(),
+            keeps_phases: document.keeps_phases(),
             exits,
             schemas: Schemas::of(document),
             totals: Totals::new(measures.zeroes().iter().len(), ends),
@@ -117,6 +120,7 @@ impl Build {
             ..
         } = self;
         let former = profile.paths.len();
+        let keeps_phases = self.keeps_phases;
         let Self {
             insides,
             paths_inside,
@@ -125,6 +129,9 @@ impl Build {
         self.paths.look(segment, &self.heads, |mut new| {
             threads.extend(new.thread);
             let inner = new.take_path_inside();
+            let mut apart = apart::apart(&new.take_parts());
+            // Calls from before the first mark.
+            apart.phase = apart.phase.or(keeps_phases.then_some(0));
             let entry = entry_of(profile, new.function);
             let check = net.check(frames, &new, entry);
             checked.push(check);
@@ -137,7 +144,8 @@ impl Build {
                 })
             });
             let caller = callers.get(new.function).copied().flatten().or(inside);
-            let path = path(profile, (frames, caller), measures, new, check);
+            let mut path = path(profile, (frames, caller), measures, new, check);
+            (path.phase, path.by, path.slower) = (apart.phase, apart.by, apart.slower);
             profile.paths.push(path);
         });
         let changed = self.paths.take_changed();
@@ -217,6 +225,9 @@ fn path(
         },
         spread: None,
         process: None,
+        phase: None,
+        by: None,
+        slower: false,
     }
 }
 

@@ -7,7 +7,7 @@ use abi::segment::Header;
 use abi::shortage::Shortage;
 
 use super::measured::Measured;
-use super::{counters, overhead, stats};
+use super::{apart, counters, overhead, stats};
 use crate::segment::{Document, Segment};
 use ipath_profile::clock::{self, ExitClock};
 use ipath_profile::{COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
@@ -79,6 +79,9 @@ pub(super) fn refresh<'n>(
     session.clock = Some(document.exit_clock);
     session.elapsed_ns = elapsed_ns(header);
     session.cpu_ns = times.map(|(until, from)| until.saturating_sub(from));
+    session.phases = apart::phases(segment, document);
+    session.by.clone_from(&document.by);
+    session.slower_ns = document.slower_ns;
     session.notes.clear();
     session.notes.extend(document.notes.iter().cloned());
     let waiting = document.pending.iter().filter(|p| !p.is_met);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::places::Site;
+use abi::apart::Part;
 use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW, number_of_path};
 
 use super::heads::{Head, Heads};
@@ -39,6 +40,8 @@ const LAST: u32 = u32::MAX;
 /// The paths of a profile, in its order, with their records.
 pub(super) struct Paths {
     per_thread: bool,
+    /// True if calls of one path are kept apart, so that its own record may have none.
+    are_apart: bool,
     /// Indexes in the profile, by function id. Ids also count functions that are not measured.
     functions: Vec<Option<u32>>,
     /// The ids of functions that replace functions with retired ids.
@@ -101,6 +104,15 @@ impl New<'_> {
         self.nodes = self.nodes.get(1..).unwrap_or_default();
         Some(number)
     }
+
+    /// Takes the parts that keep the path apart off the stack, the innermost first.
+    pub(super) fn take_parts(&mut self) -> Vec<Part> {
+        let parts = self.stack.iter().map_while(|site| Part::decode(site.0));
+        let parts: Vec<Part> = parts.collect();
+        self.stack = self.stack.get(parts.len()..).unwrap_or_default();
+        self.nodes = self.nodes.get(parts.len()..).unwrap_or_default();
+        parts
+    }
 }
 
 impl Paths {
@@ -114,6 +126,7 @@ impl Paths {
         }
         Self {
             per_thread: document.per_thread,
+            are_apart: document.keeps_apart(),
             functions,
             timed,
             heirs: heirs(document),
@@ -190,8 +203,9 @@ impl Paths {
             let head = heads.of(record);
             let key = head.and_then(|head| self.key(segment, head));
             let is_timed = |key: PathKey| self.timed.contains(&key.function);
-            if head.is_some_and(Head::is_without_calls) && key.is_some_and(is_timed) {
-                // All its calls have moved to the records of numbered paths.
+            let may_move = key.is_some_and(is_timed) || self.are_apart;
+            if head.is_some_and(Head::is_without_calls) && may_move {
+                // All its calls are in records for parts of the path.
                 continue;
             }
             match key.map(|key| (key, self.known.get(&key))) {

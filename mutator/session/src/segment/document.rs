@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use abi::probe::{LENDS, Probe};
+use abi::probe::{LENDS, PHASE, Probe};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,18 @@ pub struct Document {
     pub collapsed: bool,
     /// True if paths are kept apart by thread.
     pub per_thread: bool,
+    /// The value by which calls of one path are kept apart. `None` if there is none.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// Nanoseconds from which on a call is kept apart from others of its path. `None` if none is.
+    #[serde(default)]
+    pub slower_ns: Option<u64>,
+    /// Patterns of functions whose calls are phases.
+    #[serde(default)]
+    pub phases: Vec<String>,
+    /// Names of the phases that commands have begun, by index.
+    #[serde(default)]
+    pub marks: BTreeMap<u32, String>,
     /// True if times include the overhead of measuring.
     #[serde(default)]
     pub is_uncorrected: bool,
@@ -244,6 +256,9 @@ pub struct FunctionDoc {
     /// The children that a measured function may create. `None` for other functions.
     #[serde(default)]
     pub children: Option<Forking>,
+    /// True if each call of the function is a phase.
+    #[serde(default)]
+    pub is_phase: bool,
     /// Link-time addresses of those targets of the function's tail calls that end the calls lent to
     /// them.
     #[serde(default)]
@@ -344,6 +359,18 @@ impl RegionDoc {
     }
 }
 
+impl Document {
+    /// True if calls of one path are kept apart by phase, by a value or by their time.
+    pub fn keeps_apart(&self) -> bool {
+        self.by.is_some() || self.slower_ns.is_some() || self.keeps_phases()
+    }
+
+    /// True if paths are kept apart by phase.
+    pub fn keeps_phases(&self) -> bool {
+        !self.phases.is_empty() || !self.marks.is_empty()
+    }
+}
+
 impl FunctionDoc {
     /// True if the row is of the paths inside a function, which are timed.
     pub fn has_timed_paths(&self) -> bool {
@@ -354,7 +381,9 @@ impl FunctionDoc {
     pub fn row(&self) -> [u8; size_of::<Probe>()] {
         let mut row = [0; size_of::<Probe>()];
         row[..4].copy_from_slice(&self.generation.to_le_bytes());
-        row[offset_of!(Probe, kind)] = self.role.probe_kind(self.has_exits(), self.children);
+        let phase = if self.is_phase { PHASE } else { 0 };
+        row[offset_of!(Probe, kind)] =
+            self.role.probe_kind(self.has_exits(), self.children) | phase;
         row[offset_of!(Probe, schema)] = self.schema;
         row[offset_of!(Probe, lending)..].copy_from_slice(&self.lending_word().to_le_bytes());
         row
@@ -509,6 +538,9 @@ impl Segment {
         let header = self.header();
         header.family_pid.store(pid.max(0) as u64, Relaxed);
         header.family_start.store(start, Relaxed);
+        header
+            .phases_kept
+            .store(document.keeps_phases().into(), Relaxed);
         step("document");
         self.header().document_turn.store(turn, Release);
         step("document turn");

@@ -10,9 +10,9 @@ use abi::count::{BANKS, MOST_COUNTERS};
 use abi::schema::MAX_COLUMNS;
 use abi::segment::{
     AREA_ASKED, AREA_COLUMNS, AREA_COUNTS, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS,
-    AREA_JOURNAL, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Asked,
-    FIRST_NODE, Header, Histogram, JournalEntry, MAGIC, ModuleEntry, NO_LIMIT, Node, Record,
-    STATE_SETUP, ThreadEntry, columns_stride,
+    AREA_JOURNAL, AREA_MODULES, AREA_NODES, AREA_PHASES, AREA_RECORDS, AREA_TABLES, AREA_THREADS,
+    AREAS, Asked, FIRST_NODE, Header, Histogram, JournalEntry, MAGIC, MOST_PHASES, ModuleEntry,
+    NO_LIMIT, Node, PhaseEntry, Record, STATE_SETUP, ThreadEntry, columns_stride,
 };
 use abi::{ABI_VERSION, MAX_THREADS, PAGE};
 
@@ -63,6 +63,7 @@ impl Shape {
         items[AREA_HISTOGRAMS] = (size_of::<Histogram>() as u64, records.min(u32::MAX.into()));
         items[AREA_TABLES] = (1, TABLES);
         items[AREA_ASKED] = (size_of::<Asked>() as u64, ASKED);
+        items[AREA_PHASES] = (size_of::<PhaseEntry>() as u64, MOST_PHASES);
         items[AREA_COUNTS] = (size_of::<u64>() as u64, BANKS as u64 * MOST_COUNTERS);
         items
     }
@@ -129,6 +130,7 @@ impl Shape {
         header.state.store(STATE_SETUP, Relaxed);
         header.columns.store(self.room() as u32, Relaxed);
         header.nodes_used.store(FIRST_NODE.into(), Relaxed);
+        header.phases_used.store(1, Relaxed);
         header.memory_limit.store(NO_LIMIT, Relaxed);
         header.magic.store(MAGIC, Release);
     }

@@ -105,6 +105,24 @@ impl Document {
         self.number_of(schema)
     }
 
+    /// The number of a schema like `of` that keeps no calls apart by a value: that of a phase,
+    /// whose calls are apart already.
+    ///
+    /// # Errors
+    /// There is no room for another schema.
+    pub fn without_value(&mut self, of: u8) -> Result<u8, TooMuch> {
+        match self.schema_of(of) {
+            Some(schema) if schema.by != 0 => {
+                let schema = SchemaDoc {
+                    by: 0,
+                    ..schema.clone()
+                };
+                self.number_of(schema)
+            }
+            _ => Ok(of),
+        }
+    }
+
     /// The schema with this number. `None` if there is none.
     pub fn schema_of(&self, number: u8) -> Option<&SchemaDoc> {
         self.schemas.get(usize::from(number))

@@ -6,6 +6,7 @@ use abi::counter::words;
 use abi::schema::{ColumnRule, Derived, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use serde::{Deserialize, Serialize};
 
+use crate::apart::By;
 use crate::condition::{Condition, Operand, Relation};
 use crate::counter::Event;
 use crate::metric::{Metric, number_of};
@@ -24,6 +25,12 @@ pub struct SchemaDoc {
     /// The number that the condition compares with.
     #[serde(default)]
     pub bound: i64,
+    /// The value by which calls of one path are kept apart ([`By::encode`]); 0 if there is none.
+    #[serde(default)]
+    pub by: u64,
+    /// Ticks from which on a call is kept apart as a long one; 0 if none is.
+    #[serde(default)]
+    pub long: u64,
 }
 
 /// A column of records.
@@ -121,6 +128,15 @@ impl SchemaDoc {
         }
     }
 
+    /// Keeps calls of one path apart by a value, and those of at least this many nanoseconds.
+    pub fn keep_apart(&mut self, by: Option<By>, slower_ns: Option<u64>, hz: u64) {
+        const NS: u128 = 1_000_000_000;
+        let ticks = |ns: u64| (u128::from(ns) * u128::from(hz)).div_ceil(NS);
+        self.by = by.map_or(0, By::encode);
+        self.long = slower_ns.map_or(0, |ns| u64::try_from(ticks(ns)).unwrap_or(u64::MAX).max(1));
+        self.find_sources();
+    }
+
     /// Removes the columns that [`SchemaDoc::complete`] has added, so that others can be added and
     /// removed.
     pub fn strip(&mut self) {
@@ -164,7 +180,7 @@ impl SchemaDoc {
     fn find_sources(&mut self) {
         let sources = self.derived().map(sources_of);
         self.sources = match sources.fold(0, |all, one| all | one) {
-            0 => 0,
+            0 if self.long == 0 => 0,
             sources => sources | 1 << source::CLOCK,
         };
     }
@@ -180,12 +196,16 @@ impl SchemaDoc {
     pub fn items(&self) -> Vec<Item> {
         let derived: Vec<Derived> = self.derived().collect();
         let is_of = |item: &Item| derived.contains(&Derived::Value(number_of(*item)));
-        Item::all().filter(is_of).collect()
+        let by = By::decode(self.by).map(By::item);
+        let is_wanted = |item: &Item| is_of(item) || by == Some(*item);
+        Item::all().filter(is_wanted).collect()
     }
 
     /// True if part of the schema is known only when a call ends.
     pub fn needs_exits(&self) -> bool {
         self.derived().any(|derived| !derived.is_at_entry())
+            || By::decode(self.by).is_some_and(By::needs_exits)
+            || self.long != 0
     }
 
     /// The schema's encoding for the runtime.
@@ -194,6 +214,8 @@ impl SchemaDoc {
         bytes.extend((self.columns.len() as u32).to_le_bytes());
         bytes.extend(self.condition.to_le_bytes());
         bytes.extend(self.bound.to_le_bytes());
+        bytes.extend(self.by.to_le_bytes());
+        bytes.extend(self.long.to_le_bytes());
         for column in &self.columns {
             bytes.extend(column.derived.to_le_bytes());
             bytes.extend(column.scale.to_le_bytes());

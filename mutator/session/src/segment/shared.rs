@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicU64;
 
 use abi::segment::{
-    Asked, Column, Header, Histogram, JournalEntry, ModuleEntry, Node, Record, TableHead, TableRow,
-    ThreadEntry,
+    Asked, Column, Header, Histogram, JournalEntry, ModuleEntry, Node, PhaseEntry, Record,
+    TableHead, TableRow, ThreadEntry,
 };
 
 /// A type that can be read in place in memory that another process writes to.
@@ -25,6 +25,8 @@ unsafe impl Shared for Header {}
 unsafe impl Shared for AtomicU64 {}
 // SAFETY: as `Header`.
 unsafe impl Shared for Node {}
+// SAFETY: as `Header`.
+unsafe impl Shared for PhaseEntry {}
 // SAFETY: as `Header`.
 unsafe impl Shared for Record {}
 // SAFETY: as `Header`.

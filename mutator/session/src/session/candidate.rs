@@ -14,6 +14,7 @@ use super::elsewhere::Elsewhere;
 use super::refusal::Refusal;
 use crate::segment::{CopyDoc, Forking, InsideDoc, Role};
 use ipath_symbols::images::OpenImage;
+use ipath_symbols::values::Item;
 
 /// A function that a pattern names.
 pub struct Candidate {
@@ -39,6 +40,8 @@ pub struct Candidate {
     pub values: u64,
     /// Why a requested value cannot be read. `None` if all can be read.
     pub unreadable: Option<String>,
+    /// The requested values that cannot be read.
+    pub unread: Vec<Item>,
     /// True without debug information about the function's values. Registers are then read as they
     /// are.
     pub is_bare: bool,
@@ -115,6 +118,7 @@ impl Candidate {
             traps: false,
             values: 0,
             unreadable: None,
+            unread: Vec::new(),
             is_bare: false,
             points: Vec::new(),
             counted: None,

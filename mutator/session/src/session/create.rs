@@ -18,6 +18,7 @@ use super::pending::{AT_FIRST, note_met};
 use super::quiet::{populate_columns, reserve_after};
 use super::tables::prepare_all;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
+use crate::apart::By;
 use crate::condition::{Condition, Operand};
 use crate::metric::Metric;
 use crate::mpi;
@@ -39,6 +40,14 @@ pub struct Options {
     pub metrics: Vec<Metric>,
     /// The condition that a call must meet to count. `None` if all calls count.
     pub condition: Option<Condition>,
+    /// The value by which calls of one path are kept apart. `None` if there is none.
+    pub by: Option<By>,
+    /// Nanoseconds from which on a call is kept apart from others of its path. `None` if none is.
+    pub slower_ns: Option<u64>,
+    /// Patterns of functions whose calls are phases.
+    pub phases: Vec<String>,
+    /// The limit on the number of values and phases of one path.
+    pub max_values: u64,
     /// The limit on the number of distinct paths.
     pub max_paths: u64,
     /// The number of innermost callers that a path keeps; 0 for all.
@@ -73,12 +82,19 @@ pub struct Options {
 /// The default limit on distinct paths.
 pub const MAX_PATHS: u64 = 65_536;
 
+/// The default limit on the values and phases of one path.
+pub const MAX_VALUES: u64 = 1024;
+
 /// The defaults count calls by their whole paths.
 impl Default for Options {
     fn default() -> Self {
         Self {
             metrics: Vec::new(),
             condition: None,
+            by: None,
+            slower_ns: None,
+            phases: Vec::new(),
+            max_values: MAX_VALUES,
             max_paths: MAX_PATHS,
             depth: 0,
             collapse_recursion: false,
@@ -109,7 +125,14 @@ impl Options {
             Operand::Item(item) => Some(item),
             Operand::Timer(_) => None,
         });
-        self.metrics.iter().filter_map(of).chain(compared).collect()
+        let by = self.by.map(By::item);
+        let mut items: Vec<Item> = self.metrics.iter().filter_map(of).collect();
+        for item in compared.into_iter().chain(by) {
+            if !items.contains(&item) {
+                items.push(item);
+            }
+        }
+        items
     }
 
     /// Returns an error if the metrics need system calls, which the runtime must not make here.
@@ -118,6 +141,9 @@ impl Options {
             Operand::Timer(timer) => Metric::named(timer.name()),
             Operand::Item(_) => None,
         });
+        if let Some(by) = self.by.filter(|by| by.needs_system_calls()) {
+            return Err(SessionError::NeedsSystemCalls(by.to_string()));
+        }
         let mut all = self.metrics.iter().cloned().chain(timer);
         match all.find(|metric| metric.needs_system_calls()) {
             Some(metric) => Err(SessionError::NeedsSystemCalls(metric.name())),
@@ -130,7 +156,9 @@ impl Options {
         Effects {
             entry: true,
             exits: self.metrics.iter().any(|metric| metric.needs_exits())
-                || self.condition.as_ref().is_some_and(Condition::needs_exits),
+                || self.condition.as_ref().is_some_and(Condition::needs_exits)
+                || self.by.is_some_and(By::needs_exits)
+                || self.slower_ns.is_some(),
         }
     }
 }
@@ -341,6 +369,7 @@ impl Session {
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),
             folds: u64::from(options.collapse_recursion).into(),
+            max_values: options.max_values.into(),
             distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
             reads_tp: u32::from(control_block.thread_pointer == ThreadPointer::Register).into(),
@@ -407,6 +436,9 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         tells_of_exits: options.tells_of_exits,
         metrics,
         notes,
+        by: options.by.map(|by| by.to_string()),
+        slower_ns: options.slower_ns,
+        phases: options.phases.clone(),
         depth: options.depth,
         collapsed: options.collapse_recursion,
         per_thread: options.per_thread,
@@ -421,6 +453,11 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         debug_assert_eq!(given, number);
     }
     document.schema = document.measure(&options.metrics, options.condition.as_ref(), hz)?;
+    if options.by.is_some() || options.slower_ns.is_some() {
+        let mut schema = document.schemas[usize::from(document.schema)].clone();
+        schema.keep_apart(options.by, options.slower_ns, hz);
+        document.schema = document.number_of(schema)?;
+    }
     Ok(document)
 }
 

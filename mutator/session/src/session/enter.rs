@@ -15,6 +15,7 @@ use patcher::emit::{CodePlace, Emitted};
 use patcher::inside::TripCounting;
 use patcher::isa::{CountIn, PathRow};
 use patcher::plan::{PointPlan, Tactic};
+use patcher::select::Pattern;
 
 use super::copies;
 use super::enders::lend_tail_calls;
@@ -503,6 +504,7 @@ fn new_row(
         inlined: candidate.elsewhere.inlined,
         role: candidate.role,
         children: candidate.children,
+        is_phase: document.is_phase(candidate),
         lends: candidate.plan.tail_calls().iter().map(|at| at.0).collect(),
         ends: candidate.ends(),
         lending: 0,
@@ -518,6 +520,14 @@ fn new_row(
         out_ns: None,
         away_ns: 0,
         sites,
+    }
+}
+
+impl Document {
+    /// True if each call of the candidate's function is a phase.
+    pub(super) fn is_phase(&self, candidate: &Candidate) -> bool {
+        let mut patterns = self.phases.iter().flat_map(|text| Pattern::parse(text));
+        candidate.role.is_measured() && patterns.any(|pattern| candidate.is_named_by(&pattern))
     }
 }
 
@@ -546,6 +556,21 @@ impl FunctionDoc {
 }
 
 impl Candidate {
+    /// True if a pattern names the function. The pattern's module is not considered.
+    fn is_named_by(&self, pattern: &Pattern) -> bool {
+        let function = &self.plan.function;
+        let start = self.bias.to_avma(function.range.start);
+        if let Some(at) = pattern.absolute_address() {
+            return start <= at && at < start.plus(function.size());
+        }
+        if let Some(at) = pattern.address_in_file() {
+            return function.range.contains(&at);
+        }
+        let names = std::iter::once(&function.linkage).chain(&function.aliases);
+        let mut names = names.filter(|name| !name.is_empty());
+        names.any(|name| pattern.names(name))
+    }
+
     /// True if the function is measured and also carries hooks of points.
     fn carries_itself(&self) -> bool {
         self.role.is_measured() && self.is_carrier()

@@ -88,6 +88,7 @@ pub fn resolve(
                 image,
                 name: candidate.name.clone(),
                 unreadable: None,
+                unread: Vec::new(),
                 points: Vec::new(),
                 counted: None,
                 relaid: None,

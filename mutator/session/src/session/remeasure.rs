@@ -112,6 +112,14 @@ fn decide_all(
     let measured = selection.candidates.iter_mut();
     for candidate in measured.filter(|c| c.role.is_measured() && c.relaid.is_none()) {
         candidate.schema = of_new;
+        if document.is_phase(candidate) {
+            candidate.schema = document.without_value(of_new)?;
+            let items = document.schema_of(candidate.schema).map(SchemaDoc::items);
+            let items = items.unwrap_or_default();
+            if !candidate.unread.iter().any(|item| items.contains(item)) {
+                candidate.unreadable = None;
+            }
+        }
         let Some(id) = row_of(document, candidate) else {
             continue;
         };

@@ -51,6 +51,7 @@ impl Selection {
                         }
                         Err(reason) => {
                             candidate.unreadable.get_or_insert(reason);
+                            candidate.unread.push(item);
                         }
                     }
                 }

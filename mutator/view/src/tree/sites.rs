@@ -34,6 +34,8 @@ enum SiteKey {
     },
     /// The text for unknown callers.
     Unknown(&'static str),
+    /// What keeps paths with the same call sites apart, by its number.
+    Apart(u32),
 }
 
 /// A line that shows a site, or an inlined scope at it.
@@ -81,6 +83,8 @@ impl Site {
 #[derive(Default)]
 pub(crate) struct Sites {
     all: Vec<Site>,
+    /// The numbers of texts that keep paths with the same call sites apart.
+    parts: FxHashMap<String, u32>,
     ids: FxHashMap<SiteKey, SiteId>,
     /// True if at least one site is a process.
     has_processes: bool,
@@ -227,6 +231,13 @@ impl Sites {
             None => (by_number, String::new()),
         };
         self.alone(SiteKey::Thread(tid), name, place)
+    }
+
+    /// The site of what keeps paths with the same call sites apart.
+    pub(super) fn apart(&mut self, text: String) -> SiteId {
+        let new = self.parts.len() as u32;
+        let number = *self.parts.entry(text.clone()).or_insert(new);
+        self.alone(SiteKey::Apart(number), text, String::new())
     }
 
     /// The site of one of several processes, by its index in the profile. Updates its title.

@@ -239,6 +239,7 @@ pub(super) fn add(document: &mut Document, name: &str, role: Role, state: State)
         inlined: 0,
         role,
         children: None,
+        is_phase: false,
         lends: Vec::new(),
         ends: role == Role::Ender || has_exits,
         lending: 0,

@@ -1,0 +1,73 @@
+//! Paths that are kept apart from others with the same call sites.
+
+use super::{Apart, PathEntry, Profile, printable};
+
+impl PathEntry {
+    /// What keeps the path apart from others with the same call sites.
+    pub fn apart(&self) -> Apart {
+        Apart {
+            phase: self.phase,
+            by: self.by.clone(),
+            slower: self.slower,
+        }
+    }
+
+    /// True if something keeps the path apart from others with the same call sites.
+    fn is_apart(&self) -> bool {
+        self.phase.is_some() || self.by.is_some() || self.slower
+    }
+}
+
+impl Profile {
+    /// What keeps a path apart from others with the same call sites, as text: `arg1=4096`. `None`
+    /// if nothing does.
+    pub fn apart(&self, path: &PathEntry) -> Option<String> {
+        if !path.is_apart() {
+            return None;
+        }
+        let session = &self.session;
+        let phase = path.phase.and_then(|index| session.phases.get(index));
+        let phase = phase.map(|phase| format!("phase {}", printable(&phase.name)));
+        let by = path.by.as_ref().map(|value| {
+            let name = session.by.as_deref().unwrap_or("value");
+            format!(
+                "{}={}",
+                printable(name.trim_end_matches(":str")),
+                value.text()
+            )
+        });
+        let slower = path.slower.then(|| match session.slower_ns {
+            Some(ns) => format!(">={}", duration(ns)),
+            None => "slow".to_owned(),
+        });
+        let all: Vec<String> = phase.into_iter().chain(by).chain(slower).collect();
+        Some(all.join(" "))
+    }
+}
+
+/// A time in its largest unit without a fraction.
+fn duration(ns: u64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let fits = |(length, _): &&(u64, &str)| ns >= *length && ns.is_multiple_of(*length);
+    match units.iter().find(fits) {
+        Some((length, unit)) => format!("{}{unit}", ns / length),
+        None => format!("{ns}ns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_the_largest_unit() {
+        for (ns, text) in [
+            (10_000_000, "10ms"),
+            (1_500_000, "1500us"),
+            (2_000_000_000, "2s"),
+            (17, "17ns"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+}
