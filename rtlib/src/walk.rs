@@ -10,6 +10,7 @@ mod bounds;
 mod buffers;
 mod by_rules;
 mod cut;
+pub mod filter;
 mod fold;
 mod frame;
 mod full;

@@ -67,6 +67,7 @@ mod taking;
 mod traps;
 mod turn;
 mod uncertain;
+mod under;
 mod unmatched;
 mod values;
 mod view;

@@ -11,8 +11,8 @@ use patcher::select::{PatternError, Spot};
 /// The functions to measure.
 #[derive(Debug, Args)]
 pub struct Patterns {
-    /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET;
-    /// or FUNC:loopN, FUNC:loops or FUNC:paths to time parts by themselves; several with commas
+    /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET; or
+    /// FUNC:loopN, FUNC:loops or FUNC:paths to time parts by themselves; several with commas
     #[arg(short, long = "func", value_name = "PATTERN")]
     pub func: Vec<String>,
     /// Parts among the given functions: FUNC:loopN, FUNC:loops and FUNC:paths, or invalid texts.
@@ -70,6 +70,13 @@ pub struct Measure {
     /// Count only calls for which a comparison holds: `arg3 > 4096`, `ret < 0`, `wall > 10ms`
     #[arg(long, value_name = "EXPR")]
     pub when: Option<String>,
+    /// Count only calls on paths through this function; repeated: through all of them, in this
+    /// order from the root
+    #[arg(long, value_name = "PATTERN", conflicts_with = "depth")]
+    pub under: Vec<String>,
+    /// Count only calls on paths that do not pass through this function
+    #[arg(long, value_name = "PATTERN", conflicts_with = "depth")]
+    pub not_under: Vec<String>,
     /// Keep calls of one path apart by a value: arg1 to arg6, ret, arg1:str (the text that an
     /// argument points to) or tid
     #[arg(long, value_name = "VALUE")]

@@ -84,7 +84,9 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         let failure = Failure::new(operation, "--phase", cause).usage();
         return Err(failure.hint("measure a time as well: -m wall"));
     }
-    super::measure::patterns(operation, &measure.phase)?;
+    for texts in [&measure.phase, &measure.under, &measure.not_under] {
+        patterns(operation, texts)?;
+    }
     let is_by_thread = measure.by.as_deref() == Some("tid");
     let by = measure.by.as_deref().filter(|_| !is_by_thread);
     let by = by.map(|text| {
@@ -102,6 +104,8 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         by: by.transpose()?,
         slower_ns: slower,
         phases: measure.phase.clone(),
+        under: measure.under.clone(),
+        not_under: measure.not_under.clone(),
         max_values: measure.max_values,
         max_paths: measure.max_paths,
         depth: measure.depth.unwrap_or(0),

@@ -70,6 +70,9 @@ pub const SYMBOL_PROBES: &str = "ipath_probes";
 /// Symbol of a table with a `u64` for each row of the table of probes: the [`values`](crate::value)
 /// of a function, or the [`Standing`](crate::point::Standing) frame of a point or span.
 pub const SYMBOL_DETAILS: &str = "ipath_details";
+/// Symbol of the table of [`FilterRange`](crate::filter::FilterRange),
+/// [`MOST_RANGES`](crate::filter::MOST_RANGES) long.
+pub const SYMBOL_FILTERS: &str = "ipath_filters";
 /// Symbol of the table of [`Schema`](crate::schema::Schema), [`crate::schema::MAX_SCHEMAS`] long.
 pub const SYMBOL_SCHEMAS: &str = "ipath_schemas";
 /// Symbol of the table of [`Event`](crate::counter::Event),
@@ -116,6 +119,11 @@ pub struct Parameters {
     pub depth: AtomicU64,
     /// 1 if recursion is folded.
     pub folds: AtomicU64,
+    /// The number of [`FilterRange`](crate::filter::FilterRange) in use; 0 if all paths are
+    /// recorded.
+    pub filters: AtomicU64,
+    /// The number of functions that a path must pass through.
+    pub filter_items: AtomicU64,
     /// Maximum number of values and phases by which calls of one path are kept apart.
     pub max_values: AtomicU64,
     /// 1 if verification rejects every cached walk, to test that it does verify.
@@ -307,7 +315,7 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 104 + 48 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 120 + 48 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
     assert!(size_of::<CopiedCode>() == 32 && size_of::<CopiedPc>() == 16);
 };

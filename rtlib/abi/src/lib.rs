@@ -12,6 +12,7 @@ pub mod arch;
 pub mod cause;
 pub mod count;
 pub mod counter;
+pub mod filter;
 pub mod image;
 pub mod path;
 pub mod point;

@@ -60,6 +60,8 @@ pub static ipath_parameters: Parameters = Parameters {
     max_paths: AtomicU64::new(0),
     depth: AtomicU64::new(0),
     folds: AtomicU64::new(0),
+    filters: AtomicU64::new(0),
+    filter_items: AtomicU64::new(0),
     max_values: AtomicU64::new(0),
     distrust: AtomicU64::new(0),
     tid_offset: AtomicI32::new(0),

@@ -23,6 +23,7 @@ use crate::os::parameters::{self, is_alive};
 use crate::os::shared;
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
+use crate::walk::filter;
 use crate::walk::memo::InEpoch;
 
 /// Caches the walk of a call of `function`, so that the stub can record it. Returns the stub's next
@@ -101,6 +102,10 @@ pub(super) unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64
         }
         if !walk(thread, function, slot) {
             return thread;
+        }
+        if filter::is_on() && !is_admitted(thread, function) {
+            (*thread).walker.leave_out();
+            return remember(thread, &(*thread).elsewhere);
         }
         let needs_stack =
             (*thread).walker.last_walk().is_cut() && parameters::kind(function) == Kind::Call;
@@ -190,6 +195,15 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
         (*thread).meter.pass_until(clock::now());
     }
     thread.wrapping_byte_add(FOUND)
+}
+
+/// True if calls on the path just walked are recorded. A separate function, so that its caller uses
+/// less of the stack.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn is_admitted(thread: *mut Thread, function: u32) -> bool {
+    // SAFETY: guaranteed by the caller.
+    unsafe { filter::admits(&(*thread).walker.last_path(function)) }
 }
 
 /// The calling thread, marked busy with this call. Otherwise the stub's next action: `AGAIN` if the

@@ -16,7 +16,7 @@ use crate::code::return_address::begins_coroutine;
 use crate::ledger::{Missed, record};
 use crate::os::{parameters, shared};
 use crate::thread::Thread;
-use crate::walk::{Frame, Walk, Walker};
+use crate::walk::{Frame, Walk, Walker, filter};
 use unwind::Saved;
 
 use super::switches;
@@ -83,6 +83,9 @@ pub(super) unsafe fn record_slowly(
             if let Some(stack) = stack {
                 (walk.stack, walk.is_told, root) = (stack.id, stack.is_told, stack.root);
             }
+        }
+        if filter::is_on() && !filter::admits(&walker.path(function, &walk)) {
+            return Ok(());
         }
         walker.fold(function, &mut walk);
         let path = walker.path(function, &walk);

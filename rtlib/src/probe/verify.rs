@@ -10,6 +10,7 @@ use crate::code::epoch;
 use crate::ledger::record;
 use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::thread::{self, Thread};
+use crate::walk::filter::ELSEWHERE;
 use crate::walk::memo::InEpoch;
 
 /// Repeats the cached walk of a call, and kills the program with SIGILL if the two walks differ.
@@ -63,6 +64,9 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
             return false;
         };
         let (stack, record) = (run.stack, run.record);
+        if stack == ELSEWHERE {
+            return false;
+        }
         if !walk(thread, function, slot) {
             return true;
         }

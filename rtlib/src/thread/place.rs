@@ -2,7 +2,10 @@
 
 use core::mem::{offset_of, size_of};
 use core::ptr;
+use core::sync::atomic::Ordering;
 
+use abi::schema::way;
+use abi::segment::RecordHead;
 use abi::shortage::Shortage;
 
 use super::mark::Mark;
@@ -61,6 +64,8 @@ pub struct Thread {
     pub busy_after: u64,
     /// The state for measuring the thread's calls.
     pub meter: Meter,
+    /// The record of calls on paths that are not recorded. Nobody reads it.
+    pub elsewhere: RecordHead,
     /// A temporary for the assembly fast paths.
     pub scratch: u64,
     /// Reports the end of the thread, if its id is not known by its thread pointer.
@@ -208,6 +213,10 @@ pub(super) fn fill(base: u64, index: u32) {
         (*thread).meter.overhead = overhead;
         (*thread).ledger.begin(of(LEDGER), index);
         (*thread).walker.begin(of(WALKER));
+        (*thread)
+            .elsewhere
+            .way
+            .store(way::COUNTED, Ordering::Relaxed);
         (*thread).private_stack = of(PRIVATE_STACK + STACK) & !0xf;
     }
 }

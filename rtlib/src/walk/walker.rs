@@ -4,6 +4,7 @@ use abi::segment::RecordHead;
 
 use super::buffers::{self, Buffers};
 use super::cut::Cut;
+use super::filter::ELSEWHERE;
 use super::frame::StackRange;
 use super::memo::{self, InEpoch, Memo, Miss, Run};
 use super::outcome::{Walk, folds};
@@ -152,6 +153,12 @@ impl Walker {
             }
             _ => false,
         }
+    }
+
+    /// Makes the last walk one whose calls are not recorded.
+    #[inline(always)]
+    pub fn leave_out(&mut self) {
+        self.last.stack = ELSEWHERE;
     }
 
     /// The path of the last walk.

@@ -90,6 +90,9 @@ pub struct Document {
     /// Patterns of functions whose calls are phases.
     #[serde(default)]
     pub phases: Vec<String>,
+    /// True if only paths through some functions are recorded, or only those not through some.
+    #[serde(default)]
+    pub is_filtered: bool,
     /// Names of the phases that commands have begun, by index.
     #[serde(default)]
     pub marks: BTreeMap<u32, String>,

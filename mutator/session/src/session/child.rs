@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use abi::counter::Event;
+use abi::filter::{FilterRange, MOST_RANGES};
 use abi::image::{
     ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_COSTS, SYMBOL_COUNTERS, SYMBOL_DETAILS, SYMBOL_EPOCH,
-    SYMBOL_PARAMETERS, SYMBOL_PATHS, SYMBOL_PROBES, SYMBOL_SCHEMAS, SYMBOL_TRAP_ACTIONS,
-    SYMBOL_TRAPS, TRAP_BUCKETS, Trap, TrapActions,
+    SYMBOL_FILTERS, SYMBOL_PARAMETERS, SYMBOL_PATHS, SYMBOL_PROBES, SYMBOL_SCHEMAS,
+    SYMBOL_TRAP_ACTIONS, SYMBOL_TRAPS, TRAP_BUCKETS, Trap, TrapActions,
 };
 use abi::schema::{MAX_SCHEMAS, Schema, source};
 use abi::segment::{AREA_JOURNAL, AREA_TABLES, JournalEntry, STATE_ACTIVE, STATE_SETUP};
@@ -346,6 +347,9 @@ impl Session {
             (SYMBOL_EPOCH, size_of::<u64>()),
             (SYMBOL_COSTS, abi::image::COSTS * size_of::<u64>()),
         ];
+        if self.document.is_filtered {
+            symbols.push((SYMBOL_FILTERS, MOST_RANGES * size_of::<FilterRange>()));
+        }
         if self.document.trap_handler {
             symbols.push((SYMBOL_TRAPS, TRAP_BUCKETS * size_of::<Trap>()));
             symbols.push((SYMBOL_TRAP_ACTIONS, size_of::<TrapActions>()));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS, TICKS_SHIFT};
+use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_FILTERS, SYMBOL_PARAMETERS, TICKS_SHIFT};
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
 use patcher::plan::Effects;
@@ -17,6 +17,7 @@ use super::memory::Room;
 use super::pending::{AT_FIRST, note_met};
 use super::quiet::{populate_columns, reserve_after};
 use super::tables::prepare_all;
+use super::under::Filters;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::apart::By;
 use crate::condition::{Condition, Operand};
@@ -46,6 +47,10 @@ pub struct Options {
     pub slower_ns: Option<u64>,
     /// Patterns of functions whose calls are phases.
     pub phases: Vec<String>,
+    /// Patterns of functions that a path must pass through, in this order from the root.
+    pub under: Vec<String>,
+    /// Patterns of functions that a path must not pass through.
+    pub not_under: Vec<String>,
     /// The limit on the number of values and phases of one path.
     pub max_values: u64,
     /// The limit on the number of distinct paths.
@@ -94,6 +99,8 @@ impl Default for Options {
             by: None,
             slower_ns: None,
             phases: Vec::new(),
+            under: Vec::new(),
+            not_under: Vec::new(),
             max_values: MAX_VALUES,
             max_paths: MAX_PATHS,
             depth: 0,
@@ -230,6 +237,8 @@ impl Session {
         if document.quiet {
             options.check_quiet()?;
         }
+        let is_followed = options.family.is_some();
+        let filters = Filters::of(&options.under, &options.not_under, &modules, is_followed)?;
         let reserve = if document.quiet {
             quiet::reserve(process)
         } else {
@@ -265,7 +274,10 @@ impl Session {
         if let Some(state) = images::loader_state(process, locked.space.memory(), &modules) {
             parameters.loader_state.store(state.0, Relaxed);
         }
-        let result = fill_image(&mut locked, image, hz, &parameters).and_then(|()| {
+        parameters.filters.store(filters.len(), Relaxed);
+        parameters.filter_items.store(filters.items.into(), Relaxed);
+        let filled = fill_image(&mut locked, image, hz, &parameters, &filters);
+        let result = filled.and_then(|()| {
             if let Some((draft, _lock)) = &draft {
                 draft.remove_name();
             }
@@ -310,6 +322,7 @@ fn fill_image(
     image: &RuntimeImage,
     hz: u64,
     parameters: &Parameters,
+    filters: &Filters,
 ) -> Result<(), SessionError> {
     let Extent { start: base, .. } = locked.document.image;
     let maps = locked.space.maps()?;
@@ -330,6 +343,9 @@ fn fill_image(
     let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
     let mut writes = image.writes(base, locked.document.exit_clock);
     writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));
+    if filters.len() > 0 {
+        writes.push((at(SYMBOL_FILTERS)?, filters.bytes()));
+    }
     for (symbol, bytes) in locked.document.tables_of_schemas() {
         writes.push((at(symbol)?, bytes));
     }
@@ -369,6 +385,8 @@ impl Session {
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),
             folds: u64::from(options.collapse_recursion).into(),
+            filters: 0.into(),
+            filter_items: 0.into(),
             max_values: options.max_values.into(),
             distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
@@ -416,6 +434,10 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     if let Some(condition) = &options.condition {
         notes.push(format!("only calls with {condition} are counted"));
     }
+    let through = [("under", &options.under), ("not under", &options.not_under)];
+    for (how, named) in through.into_iter().filter(|(_, named)| !named.is_empty()) {
+        notes.push(format!("only calls {how} {} are counted", named.join(", ")));
+    }
     let mut document = Document {
         exe: process
             .exe()
@@ -439,6 +461,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         by: options.by.map(|by| by.to_string()),
         slower_ns: options.slower_ns,
         phases: options.phases.clone(),
+        is_filtered: !options.under.is_empty() || !options.not_under.is_empty(),
         depth: options.depth,
         collapsed: options.collapse_recursion,
         per_thread: options.per_thread,

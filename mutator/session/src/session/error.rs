@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use abi::filter::MOST_RANGES;
 use patcher::Avma;
 
 use super::in_the_way::InTheWay;
@@ -44,6 +45,10 @@ pub enum SessionError {
     Exists,
     /// More functions than a session holds, or more breakpoints than its table holds.
     TooMany,
+    /// No function matches a pattern that paths must, or must not, pass through.
+    NotUnder(String),
+    /// Functions that paths must, or must not, pass through have so many inlined copies.
+    ManyUnder(usize),
     /// This metric needs system calls, which the runtime must not make here.
     NeedsSystemCalls(String),
     /// A seccomp filter may end the program for a system call that attaching makes.
@@ -93,6 +98,15 @@ impl fmt::Display for SessionError {
             Self::TrapBlocked { tid, .. } => write!(
                 f,
                 "thread {tid} blocks SIGTRAP: a breakpoint would end the program"
+            ),
+            Self::NotUnder(text) => write!(
+                f,
+                "no function matches '{text}', which paths are selected by (--under, --not-under)"
+            ),
+            Self::ManyUnder(copies) => write!(
+                f,
+                "the functions of --under and --not-under have {copies} copies, more than the \
+                {MOST_RANGES} that there is room for"
             ),
             Self::NeedsSystemCalls(metric) => write!(
                 f,

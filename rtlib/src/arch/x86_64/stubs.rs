@@ -60,6 +60,7 @@ use crate::probe::verify::ipath_verify_walk;
 use crate::sources::{Cpu, Sources, cpu, page};
 use crate::thread::registry::{self, REGISTRY};
 use crate::thread::{self, Thread};
+use crate::walk::filter::ELSEWHERE;
 use crate::walk::memo::{self, Entry, Run};
 use crate::walk::{StackRange, Walker};
 
@@ -83,6 +84,8 @@ const MOST_OF_END: u32 = 1 << 12;
 
 /// Offset in [`Thread`] of the thread's sources, in bytes.
 const SOURCES: usize = offset_of!(Thread, meter) + offset_of!(Meter, sources);
+/// Offset in [`Thread`] of the stack on which the thread was last seen, in bytes.
+const STACK: usize = offset_of!(Thread, walker) + offset_of!(Walker, stack);
 /// Offset in [`Thread`] of the thread's CPU time, in bytes.
 const CPU: usize = SOURCES + offset_of!(Sources, cpu);
 /// Offset in [`Thread`] of the address of the kernel's page, in bytes.
@@ -259,6 +262,7 @@ macro_rules! entry_stub {
         run = const size_of::<Run>(),
         run_record = const offset_of!(Run, record),
         run_stack = const offset_of!(Run, stack),
+        elsewhere = const ELSEWHERE,
         run_cost = const offset_of!(Run, cost),
         costs = sym ipath_costs,
         inside = const offset_of!(Costs, inside),
@@ -351,7 +355,12 @@ exit_stub!(
     "",
     ipath_fast_exit,
     ipath_slow_exit,
-    {}
+    {
+        filters = const offset_of!(Parameters, filters),
+        cost_counted = const offset_of!(Costs, counted),
+        stack_low = const STACK + offset_of!(StackRange, low),
+        stack_high = const STACK + offset_of!(StackRange, high),
+    }
 );
 exit_stub!(
     /// Called by the hook of an exit by a tail call.
@@ -360,7 +369,13 @@ exit_stub!(
     "",
     ipath_fast_tail_exit,
     ipath_slow_tail_exit,
-    { tail = const offset_of!(RecordHead, tail), }
+    {
+        tail = const offset_of!(RecordHead, tail),
+        filters = const offset_of!(Parameters, filters),
+        cost_counted = const offset_of!(Costs, counted),
+        stack_low = const STACK + offset_of!(StackRange, low),
+        stack_high = const STACK + offset_of!(StackRange, high),
+    }
 );
 exit_stub!(
     /// Called by the hook of a return of a function that is not measured.
@@ -398,6 +413,10 @@ exit_stub!(
         lends = const (LENDS as u32) << NUMBER_SHIFT,
         most_lent = const MOST_LENT,
         tail = const offset_of!(RecordHead, tail),
+        filters = const offset_of!(Parameters, filters),
+        cost_counted = const offset_of!(Costs, counted),
+        stack_low = const STACK + offset_of!(StackRange, low),
+        stack_high = const STACK + offset_of!(StackRange, high),
     }
 );
 
@@ -479,6 +498,10 @@ exit_stub!(
         red_zone = const RED_ZONE,
         by_rbp = const BY_FP,
         slot_shift = const SLOT_SHIFT,
+        filters = const offset_of!(Parameters, filters),
+        cost_counted = const offset_of!(Costs, counted),
+        stack_low = const STACK + offset_of!(StackRange, low),
+        stack_high = const STACK + offset_of!(StackRange, high),
     }
 );
 

@@ -79,10 +79,14 @@ macro_rules! entry {
             $crate::arch::x86_64::quick::thread::done!(),
             "
     // The innermost activation is on another stack.
-34: cmp dword ptr [rip + {coroutines}], 0 // does the program have coroutines?
+34: cmp rax, {elsewhere}               // is the path one that is not recorded?
+    je 46f                             // yes: ignore the call
+    cmp dword ptr [rip + {coroutines}], 0 // does the program have coroutines?
     je 30b                             // no: a handler's stack, or a path without its root
     jmp 7f                             // the walk may be a coroutine's: compiled code decides
+46:
             ",
+            $crate::arch::x86_64::quick::thread::done!(),
             $crate::arch::x86_64::quick::thread::out_of_line!()
         )
     };

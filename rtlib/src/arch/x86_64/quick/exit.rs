@@ -1,17 +1,48 @@
 //! Exits of the innermost activation: returns, tail calls, and the lending and ending of
 //! activations.
 
-/// Loads the innermost activation into r8. Jumps to `7` if it does not belong to this call of the
-/// function esi.
+/// Loads the innermost activation into r8. Jumps to `7` or `90` if it does not belong to this call
+/// of the function esi.
 macro_rules! own {
     () => {
         "
     mov r8, [rcx + {top}]              // the innermost activation
     cmp [r8 + {at}], rdx               // does it have this slot?
-    jne 7f                             // no: compiled code finds the call's activation
+    jne 90f                            // no: the call may have no activation
     cmp [r8 + {function}], esi         // does it belong to this function?
     jne 7f                             // no: compiled code finds the call's activation
         "
+    };
+}
+
+/// The exit of a call that may have no activation, because its path is not recorded. r8 is the
+/// innermost activation, and the flags are those of the comparison of its slot with this one.
+macro_rules! unrecorded {
+    () => {
+        concat!(
+            "
+90: jb 7f                              // the innermost one was abandoned: use compiled code
+    cmp dword ptr [rip + {parameters} + {filters}], 0 // are all paths recorded?
+    je 7f                              // yes: compiled code finds the call's activation
+    cmp dword ptr [rip + {coroutines}], 0 // does the program have coroutines?
+    jne 7f                             // yes: compiled code decides
+    cmp rdx, [rcx + {stack_low}]       // below the low end of the thread's last stack?
+    jb 7f                              // yes: another stack
+    mov rax, [r8 + {at}]               // the slot of the innermost activation
+    dec rax                            // that of a call lent to this one is odd
+    cmp rax, rdx                       // is it lent to this call?
+    je 7f                              // yes: it ends here
+    inc rax                            // the slot again
+    cmp rax, [rcx + {stack_high}]      // is it on the same stack, further out?
+    jb 91f                             // yes: this call has no activation
+    inc rax                            // 0 at the bottom of the list
+    jnz 7f                             // an activation on another stack: compiled code decides
+91: mov r8, [rcx + {overhead}]         // the thread's overhead counter
+    mov r9, [rip + {costs} + {cost_counted}] // this costs about as much as a counted call
+    add [r8], r9                       // add it to the thread's overhead
+            ",
+            $crate::arch::x86_64::quick::thread::done!(),
+        )
     };
 }
 
@@ -38,6 +69,7 @@ macro_rules! exit {
             $crate::arch::x86_64::quick::exit::own!(),
             $crate::arch::x86_64::quick::exit::current!(),
             $crate::arch::x86_64::quick::exit::end!($tail),
+            $crate::arch::x86_64::quick::exit::unrecorded!(),
             $crate::arch::x86_64::quick::thread::out_of_line!()
         )
     };
@@ -118,6 +150,7 @@ macro_rules! lend {
             $crate::arch::x86_64::quick::thread::now!(),
             $crate::arch::x86_64::quick::exit::current!(),
             $crate::arch::x86_64::quick::exit::end!($tail),
+            $crate::arch::x86_64::quick::exit::unrecorded!(),
             $crate::arch::x86_64::quick::thread::out_of_line!(),
             $crate::arch::x86_64::quick::thread::now!()
         )
@@ -389,4 +422,6 @@ macro_rules! returns {
     };
 }
 
-pub(crate) use {current, end, ender, exit, lend, lent_cost, own, returned, returns, ticks};
+pub(crate) use {
+    current, end, ender, exit, lend, lent_cost, own, returned, returns, ticks, unrecorded,
+};

@@ -83,10 +83,14 @@ macro_rules! begin {
             $crate::arch::x86_64::quick::thread::done!(),
             "
     // The innermost activation is on another stack.
-34: cmp dword ptr [rip + {coroutines}], 0 // does the program have coroutines?
+34: cmp rax, {elsewhere}               // is the path one that is not recorded?
+    je 46f                             // yes: ignore the span
+    cmp dword ptr [rip + {coroutines}], 0 // does the program have coroutines?
     je 30b                             // no: a handler's stack, or a path without its root
     jmp 7f                             // the walk may be a coroutine's: compiled code decides
+46:
             ",
+            $crate::arch::x86_64::quick::thread::done!(),
             $crate::arch::x86_64::quick::thread::out_of_line!()
         )
     };
@@ -104,6 +108,7 @@ macro_rules! end {
             $crate::arch::x86_64::quick::exit::own!(),
             $crate::arch::x86_64::quick::exit::current!(),
             $crate::arch::x86_64::quick::exit::end!("// a span has no result"),
+            $crate::arch::x86_64::quick::exit::unrecorded!(),
             $crate::arch::x86_64::quick::thread::out_of_line!()
         )
     };
