@@ -34,9 +34,9 @@ fn used() -> usize {
 /// The number of no range.
 const NONE: usize = usize::MAX;
 
-/// The number of the range of this item that contains `at` and is within the range `within`, if that
-/// is not [`NONE`]. `NONE` if there is no such range. A separate function without a frame, so that
-/// its caller uses less of the stack.
+/// The number of the range of this item that contains `at` and is within the range `within`, if
+/// that is not [`NONE`]. `NONE` if there is no such range. A separate function without a frame, so
+/// that its caller uses less of the stack.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 fn range_of(item: u32, at: u64, within: usize) -> usize {
