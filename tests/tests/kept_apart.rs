@@ -316,6 +316,72 @@ fn marks_begin_phases() {
     assert_eq!(measured.calls_in_phases("inner"), each(2000));
 }
 
+/// Reports show functions by phase and select phases, `diff` compares two of one profile, and
+/// `merge` adds up those of the same name.
+#[test]
+fn phases_are_reported_and_compared() {
+    let scratch = Scratch::new("kept_apart");
+    let file = scratch.file("profile.json");
+    let run = Run::ipath(["run", "-f", "work", "--phase", "iterate", "-o"]).arg(&file);
+    run.arg("--").arg(kept_apart()).run().expect(0);
+    let report = |options: &[&str]| {
+        let run = Run::ipath(["report"]).arg(&file);
+        run.args(options.iter().copied()).run().expect(0)
+    };
+    let whole = report(&["--function", "work"]).stdout;
+    assert!(whole.contains("phase iterate#2"), "{whole}");
+    let part = report(&["--function", "work", "--phase", "iterate#2", "--json"]).json();
+    let paths = part["paths"].as_array().expect("paths");
+    assert!(!paths.is_empty() && paths.iter().all(|path| path["phase"] == 2));
+    let missing = Run::ipath(["report", "--phase", "no such"])
+        .arg(&file)
+        .run();
+    assert!(missing.expect_error().contains("it has no phase `no such`"));
+
+    let diff = Run::ipath([
+        "diff",
+        "--old-phase",
+        "iterate#2",
+        "--new-phase",
+        "iterate#3",
+    ]);
+    let diff = diff
+        .args(["--json", "--metric", "count"])
+        .arg(&file)
+        .arg(&file);
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let measured = Measured {
+        stdout: String::new(),
+        profile: serde_json::from_str(&text).expect("JSON"),
+    };
+    let in_phases = measured.calls_in_phases("work");
+    let compared = diff.run().expect(0).json();
+    let sum = |side: &str| -> u64 {
+        let paths = compared["paths"].as_array().expect("paths");
+        let of_work = paths.iter().filter(|path| path["function"] == "work");
+        of_work
+            .filter_map(|path| path[side]["count"].as_u64())
+            .sum()
+    };
+    assert_eq!((sum("old"), sum("new")), (in_phases[&2], in_phases[&3]));
+
+    let other = scratch.file("other.json");
+    let run = Run::ipath(["run", "-f", "work", "--phase", "iterate", "-o"]).arg(&other);
+    run.arg("--").arg(kept_apart()).run().expect(0);
+    let sum = scratch.file("sum.json");
+    let merge = Run::ipath(["merge"]).arg(&file).arg(&other);
+    merge.arg("-o").arg(&sum).run().expect(0);
+    let text = std::fs::read_to_string(&sum).expect("a profile");
+    let merged = Measured {
+        stdout: String::new(),
+        profile: serde_json::from_str(&text).expect("JSON"),
+    };
+    let twice = in_phases
+        .into_iter()
+        .map(|(phase, calls)| (phase, 2 * calls));
+    assert_eq!(merged.calls_in_phases("work"), twice.collect());
+}
+
 #[test]
 fn marks_that_say_nothing_are_refused() {
     let mut target = Target::start(program("rounds.c"), [""; 0]).await_output("ready");

@@ -51,6 +51,7 @@ pub use function::{Function, FunctionPart, Presence};
 pub use inlined_copy::InlinedCopy;
 pub use inside::{Block, Edge, EdgeKind, Inside, Loop};
 pub use ipath_base::printable::printable;
+pub use kept_apart::NoPhase;
 pub use label::Label;
 pub use path_entry::PathEntry;
 pub use per_cycle::PerCycle;

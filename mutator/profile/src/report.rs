@@ -398,14 +398,16 @@ impl<'p> Report<'p> {
             table.text(line);
         }
         let paths: Vec<_> = self.paths[index].iter().map(|(_, path)| *path).collect();
-        let mut groups = threads::by_name(&self.threads, &paths);
-        groups.sort_by_key(|group| {
-            self.options
-                .by
-                .key(self.sorted_by(), &group.total.counts, "")
-        });
-        for Group { title, total } in &groups {
-            rows.add(table, total, whole, title);
+        let by_name = threads::by_name(&self.threads, &paths);
+        let by_phase = threads::by_phase(self.profile, &paths);
+        for (mut groups, what) in [(by_name, "thread"), (by_phase, "phase")] {
+            let by = self.options.by;
+            groups.sort_by_key(|group| by.key(self.sorted_by(), &group.total.counts, ""));
+            let shown = groups.len().min(self.limit());
+            for Group { title, total } in &groups[..shown] {
+                rows.add(table, total, whole, title);
+            }
+            self.rest(table, groups.len() - shown, what);
         }
         let parts = processes::parts(function, &paths, whole.counts.count);
         self.processes(rows, table, &parts);

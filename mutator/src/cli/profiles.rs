@@ -34,6 +34,9 @@ pub struct Report {
     /// Only paths of threads of this name or id, if threads are kept apart
     #[arg(long, value_name = "NAME|TID")]
     pub thread: Vec<String>,
+    /// Only paths of phases of this name, if paths are kept apart by phase
+    #[arg(long, value_name = "NAME")]
+    pub phase: Vec<String>,
     /// Only paths of these processes, by id, program or rank (`rank 3`), if processes are kept
     /// apart
     #[arg(long, value_name = "PID|PROGRAM|RANK")]
@@ -91,6 +94,12 @@ pub struct Diff {
     /// count]
     #[arg(long)]
     pub metric: Option<String>,
+    /// Compare this phase of the old profiles
+    #[arg(long, value_name = "NAME")]
+    pub old_phase: Option<String>,
+    /// Compare this phase of the new profiles, which may be the old ones
+    #[arg(long, value_name = "NAME")]
+    pub new_phase: Option<String>,
     /// Exit with status 3 if the cost per call of a path grew by this much, significantly; with
     /// --metric count, if its number of calls did
     #[arg(long, value_name = "P%", value_parser = growth)]

@@ -26,10 +26,17 @@ pub(super) fn diff(
     options: cli::Diff,
 ) -> Result<ExitCode, Failure> {
     let (old, new) = sides(old, new)?;
-    let load_all = |files: &[PathBuf]| -> Result<Vec<Profile>, Failure> {
-        files.iter().map(|file| load(OPERATION, file)).collect()
+    let load_all = |files: &[PathBuf], phase: Option<&str>| -> Result<Vec<Profile>, Failure> {
+        let load = |file: &PathBuf| {
+            let mut profile = load(OPERATION, file)?;
+            let kept = phase.map_or(Ok(()), |name| profile.keep_phase(name));
+            kept.map_err(|e| Failure::new(OPERATION, file.display(), e))?;
+            Ok(profile)
+        };
+        files.iter().map(load).collect()
     };
-    let (before, after) = (load_all(&old)?, load_all(&new)?);
+    let before = load_all(&old, options.old_phase.as_deref())?;
+    let after = load_all(&new, options.new_phase.as_deref())?;
     let profiles = || after.iter().chain(&before);
     let has = |profile: &Profile, name: &str| profile.metric(name).is_ok();
     let first = after.iter().flat_map(Profile::timers);

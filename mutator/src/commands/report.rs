@@ -20,6 +20,7 @@ pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
         functions: patterns(&asked.function)?,
         under: patterns(&asked.under)?,
         threads: asked.thread,
+        phases: asked.phase,
         processes: asked.process,
     };
     let profile = load(OPERATION, file)?;

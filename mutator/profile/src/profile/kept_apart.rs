@@ -1,5 +1,7 @@
 //! Paths that are kept apart from others with the same call sites.
 
+use std::fmt;
+
 use super::{Apart, PathEntry, Profile, printable};
 
 impl PathEntry {
@@ -42,6 +44,55 @@ impl Profile {
         });
         let all: Vec<String> = phase.into_iter().chain(by).chain(slower).collect();
         Some(all.join(" "))
+    }
+}
+
+/// Why a profile has no phase of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoPhase {
+    /// Its paths are not kept apart by phase.
+    Apart,
+    /// No phase has this name.
+    Named(String),
+}
+
+impl fmt::Display for NoPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apart => f.write_str("its paths are not kept apart by phase"),
+            Self::Named(name) => write!(f, "no phase '{}'", printable(name)),
+        }
+    }
+}
+
+impl std::error::Error for NoPhase {}
+
+impl Profile {
+    /// The index of the phase with this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn phase(&self, name: &str) -> Result<usize, NoPhase> {
+        let phases = &self.session.phases;
+        if phases.is_empty() {
+            return Err(NoPhase::Apart);
+        }
+        let found = phases.iter().position(|phase| phase.name == name);
+        found.ok_or_else(|| NoPhase::Named(name.to_owned()))
+    }
+
+    /// Keeps only the paths of one phase, and forgets the phases. The totals of functions stay.
+    ///
+    /// # Errors
+    /// There is no such phase.
+    pub fn keep_phase(&mut self, name: &str) -> Result<(), NoPhase> {
+        let index = self.phase(name)?;
+        self.paths.retain(|path| path.phase == Some(index));
+        for path in &mut self.paths {
+            path.phase = None;
+        }
+        self.session.phases.clear();
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Selection of the functions and paths to show.
 
-use crate::profile::{Frame, Function, PathEntry, Process, Profile};
+use crate::profile::{Frame, Function, NoPhase, PathEntry, Process, Profile};
 use patcher::select::Pattern;
 use std::fmt;
 
@@ -14,6 +14,8 @@ pub struct Filter {
     pub under: Vec<Pattern>,
     /// Names or ids of threads.
     pub threads: Vec<String>,
+    /// Names of phases.
+    pub phases: Vec<String>,
     /// Ids of processes, file names of their programs, or labels with their values (`rank 3`).
     pub processes: Vec<String>,
 }
@@ -58,6 +60,10 @@ pub enum NotThere {
     Threads,
     /// No thread has this name or id.
     Thread(String),
+    /// The profile does not keep paths apart by phase.
+    Phases,
+    /// No phase has this name.
+    Phase(String),
     /// The profile does not keep processes apart.
     Processes,
     /// No process has this id, program or label.
@@ -77,6 +83,10 @@ impl fmt::Display for NotThere {
                 --per-thread)",
             ),
             Self::Thread(name) => write!(f, "it has no thread `{name}`"),
+            Self::Phases => f.write_str(
+                "its paths are not kept apart by phase (measure with --phase, or set marks)",
+            ),
+            Self::Phase(name) => write!(f, "it has no phase `{name}`"),
             Self::Processes => {
                 f.write_str("its processes are not kept apart (measure with --per-process)")
             }
@@ -105,9 +115,10 @@ impl Filter {
         let mut shown = Selection::all(profile);
         self.keep_functions(profile, &mut shown)?;
         self.keep_threads(profile, &mut shown)?;
+        self.keep_phases(profile, &mut shown)?;
         self.keep_processes(profile, &mut shown)?;
         self.keep_under(profile, &mut shown)?;
-        let parts = [&self.threads, &self.processes].map(Vec::is_empty);
+        let parts = [&self.threads, &self.phases, &self.processes].map(Vec::is_empty);
         if parts.contains(&false) || !self.under.is_empty() {
             let mut has_path = vec![false; profile.functions.len()];
             for &path in &shown.paths {
@@ -161,6 +172,21 @@ impl Filter {
             }
         }
         let of_any = |path: &PathEntry| self.threads.iter().any(|asked| is_asked(path, asked));
+        shown.paths.retain(|&p| of_any(&profile.paths[p]));
+        Ok(())
+    }
+
+    fn keep_phases(&self, profile: &Profile, shown: &mut Selection) -> Result<(), NotThere> {
+        if self.phases.is_empty() {
+            return Ok(());
+        }
+        let asked = self.phases.iter().map(|name| profile.phase(name));
+        let asked = asked.collect::<Result<Vec<usize>, NoPhase>>();
+        let asked = asked.map_err(|none| match none {
+            NoPhase::Apart => NotThere::Phases,
+            NoPhase::Named(name) => NotThere::Phase(name),
+        })?;
+        let of_any = |path: &PathEntry| path.phase.is_some_and(|index| asked.contains(&index));
         shown.paths.retain(|&p| of_any(&profile.paths[p]));
         Ok(())
     }

@@ -205,6 +205,7 @@ fn filter(functions: &[&str], under: &[&str], threads: &[&str]) -> Filter {
         functions: patterns(functions),
         under: patterns(under),
         threads: threads.iter().map(|&t| t.to_owned()).collect(),
+        phases: Vec::new(),
         processes: Vec::new(),
     }
 }

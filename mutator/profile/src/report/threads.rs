@@ -1,15 +1,15 @@
-//! Threads grouped by name.
+//! Threads grouped by name, and phases.
 
 use super::human;
-use crate::profile::{PathEntry, Total, printable};
+use crate::profile::{PathEntry, Profile, Total, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Thread names by thread id.
 pub(super) type Names<'p> = HashMap<u32, &'p str>;
 
-/// The threads with the same name.
+/// The threads with the same name, or a phase.
 pub(super) struct Group {
-    /// The name of the threads and their number, as printed.
+    /// The name of the threads and their number, or of the phase, as printed.
     pub(super) title: String,
     pub(super) total: Total,
 }
@@ -32,6 +32,25 @@ pub(super) fn by_name(names: &Names<'_>, paths: &[&PathEntry]) -> Vec<Group> {
     };
     let groups = groups.into_iter().map(|(name, (threads, total))| Group {
         title: title(name, &threads),
+        total,
+    });
+    groups.collect()
+}
+
+/// The phases of `paths`. Empty if paths are not kept apart by phase.
+pub(super) fn by_phase(profile: &Profile, paths: &[&PathEntry]) -> Vec<Group> {
+    let mut groups: BTreeMap<usize, Total> = BTreeMap::new();
+    for path in paths {
+        if let Some(phase) = path.phase {
+            groups.entry(phase).or_default().add(path);
+        }
+    }
+    let title = |index: usize| match profile.session.phases.get(index) {
+        Some(phase) => format!("phase {}", printable(&phase.name)),
+        None => format!("phase {index}"),
+    };
+    let groups = groups.into_iter().map(|(index, total)| Group {
+        title: title(index),
         total,
     });
     groups.collect()
