@@ -134,11 +134,21 @@ pub struct Function {
     pub since_ns: Option<u64>,
     #[serde(default)]
     pub measured: Option<Vec<String>>,
+    pub throttled: Option<Throttled>,
     #[serde(default)]
     pub point: bool,
     #[serde(default)]
     pub tail: u64,
     pub totals: Value,
+}
+
+/// The state of a throttled function.
+#[derive(Clone, Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Throttled {
+    pub calls_not_timed: Option<u64>,
+    pub since_ns: u64,
+    pub how: String,
 }
 
 /// A call site.

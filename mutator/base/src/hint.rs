@@ -93,6 +93,13 @@ impl CommandLine {
         Self(format!("{} {words}", self.0))
     }
 
+    /// Appends an option whose value is a share, as a percentage.
+    pub fn share(self, option: &'static str, share: f64) -> Self {
+        // Multiplying by 100 alone would show the inexact digits of 0.07.
+        let percent = (share * 1e8).round() / 1e6;
+        Self(format!("{} {option} {percent}%", self.0))
+    }
+
     /// Appends a file's name.
     pub fn file(self, name: &str) -> Self {
         // clap reads a name that begins with `-` as an option.

@@ -19,7 +19,7 @@ use runs::{Run, Runs};
 use rustc_hash::FxHashMap;
 use statistics::{adjusted, p_of_counts, p_of_means};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The highest p-value that is significant.
 pub const SIGNIFICANT: f64 = 0.01;
@@ -198,10 +198,29 @@ impl<'p> Diff<'p> {
         clocks.dedup();
         let note = "the profiles differ in how exits read the clock (--clock): this can cause \
             changes of times";
-        match clocks.len() {
-            0 | 1 => Vec::new(),
-            _ => vec![note.to_owned()],
-        }
+        let clock = (clocks.len() > 1).then(|| note.to_owned());
+        clock.into_iter().chain(self.throttled()).collect()
+    }
+
+    /// A note on the functions that were throttled on one of the sides, whose times are not those
+    /// of all calls. `None` if there are none.
+    fn throttled(&self) -> Option<String> {
+        /// The most functions to name.
+        const NAMED: usize = 8;
+        let profiles = self.old.iter().chain(&self.new);
+        let functions = profiles.flat_map(|profile| &profile.functions);
+        let throttled = functions.filter(|function| function.throttled.is_some());
+        let names: BTreeSet<&str> = throttled.map(|function| function.name.as_str()).collect();
+        let mut named: Vec<String> = names.iter().take(NAMED).map(|&n| n.to_owned()).collect();
+        let more = names.len().saturating_sub(NAMED);
+        named.extend((more > 0).then(|| format!("{more} more")));
+        (!named.is_empty()).then(|| {
+            format!(
+                "--max-overhead has throttled functions, so their calls and times are not \
+                comparable: {}",
+                named.join(", ")
+            )
+        })
     }
 
     /// How each path of the first new profile compares: one element per path, in that profile's

@@ -277,6 +277,10 @@ fn merge_function(sum: &mut Function, function: &Function) {
             }
         }
     }
+    match (&mut sum.throttled, function.throttled) {
+        (Some(sum), Some(throttled)) => sum.add(throttled),
+        (none, throttled) => *none = none.or(throttled),
+    }
     if sum.exits.is_empty() {
         sum.exits.clone_from(&function.exits);
     }

@@ -32,6 +32,7 @@ mod room;
 mod taken_paths;
 #[cfg(test)]
 mod tests;
+mod throttled;
 mod total;
 mod unmeasured;
 mod unseen;
@@ -61,6 +62,7 @@ pub use program::{program, started_as};
 pub use room::UNKNOWN_CALLERS;
 pub use room::{names_of, reason};
 pub use taken_paths::{PathContext, PathEnd, PathStart, PathTotals, TakenPath};
+pub use throttled::{Throttled, Throttling};
 pub use total::Total;
 pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 

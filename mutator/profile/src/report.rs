@@ -22,6 +22,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod throttled;
 mod tree;
 mod wrap;
 
@@ -33,6 +34,7 @@ pub use json::json;
 pub use order::By;
 pub use processes::Titles;
 pub use summary::summary;
+pub use throttled::state;
 pub use tree::tree;
 pub use wrap::wrapped;
 
@@ -228,13 +230,7 @@ impl<'p> Report<'p> {
             paths[path.function].push((index, path));
         }
         let total = |(function, paths): (&Function, &Vec<Numbered<'_>>)| {
-            let mut total = Total::of(paths.iter().map(|(_, path)| *path));
-            total.presence = function.presence();
-            if function.point {
-                // A probe point is only counted, as intended.
-                total.unmeasured = 0;
-            }
-            total
+            Total::of(paths.iter().map(|(_, path)| *path)).of_function(function)
         };
         let totals = profile.functions.iter().zip(&paths).map(total).collect();
         let mut report = Self {
@@ -423,12 +419,9 @@ impl<'p> Report<'p> {
         let mut table = Table::new(&rows.headings()).with_names(self.longest());
         for (_, path) in &paths {
             let function = &self.profile.functions[path.function];
-            let mut part = Total::of([*path]);
+            let mut part = Total::of([*path]).of_function(function);
             // The end of the stack shows this.
             part.incomplete = 0;
-            if function.point {
-                part.unmeasured = 0;
-            }
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
             let process = path.process.and_then(|index| self.titles.title(index));
             let spread = self.spread(path.spread.as_deref());

@@ -88,6 +88,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         since_ns: None,
         away_ns: 0,
         measured: None,
+        throttled: None,
         aliases: Vec::new(),
         clones: Vec::new(),
         inlined: 0,

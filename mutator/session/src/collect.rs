@@ -11,6 +11,7 @@ mod head;
 mod heads;
 mod histogram;
 mod inside;
+mod load;
 mod loops;
 mod measured;
 mod net;
@@ -37,6 +38,7 @@ use frames::Frames;
 use threads::Names;
 
 pub use head::elapsed_ns;
+pub use load::{FunctionLoad, Load, LoadReader};
 pub use measured::Measured;
 pub use overhead::measuring_ns;
 

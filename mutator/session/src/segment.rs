@@ -21,6 +21,7 @@ mod rows;
 mod schema;
 mod shared;
 mod site;
+mod throttled;
 mod transfers;
 mod trust;
 
@@ -66,6 +67,7 @@ pub use role::{Forking, Reach, Role, State, Witness};
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 use shared::Shared;
 pub use site::{BankedDoc, KeptDoc, PairDoc, SiteDoc};
+pub use throttled::ThrottledDoc;
 pub(crate) use transfers::edges_of;
 pub use trust::{Claim, family_at, is_segment_name, is_unnamed};
 
@@ -268,6 +270,14 @@ impl Segment {
     }
 
     /// Maps a segment's file. Does not check its header.
+    /// The same segment, mapped once more.
+    ///
+    /// # Errors
+    /// The segment cannot be mapped.
+    pub fn again(&self) -> Result<Self, SegmentError> {
+        Self::map(Arc::clone(&self.file), self.path.clone())
+    }
+
     fn map(file: Arc<File>, path: Option<PathBuf>) -> Result<Self, SegmentError> {
         let name = || path.clone().unwrap_or_else(|| PathBuf::from("segment"));
         let len = file

@@ -64,6 +64,7 @@ mod spots;
 mod stack_scan;
 mod tables;
 mod taking;
+mod throttling;
 mod traps;
 mod turn;
 mod uncertain;
@@ -281,6 +282,19 @@ impl Session {
             segment,
             document,
             reading: Reading::default(),
+        })
+    }
+
+    /// The same session for another thread, without reading the document again.
+    ///
+    /// # Errors
+    /// The segment cannot be mapped once more.
+    pub fn again(&self) -> Result<Self, SessionError> {
+        Ok(Self {
+            process: self.process.clone(),
+            segment: self.segment.again()?,
+            document: self.document.clone(),
+            reading: self.reading.again(),
         })
     }
 

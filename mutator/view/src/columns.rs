@@ -145,12 +145,13 @@ impl Column {
             Self::Rate => value.map_or_else(none, human::number),
             Self::Trend => spark(state.tree.trend(node)),
             Self::Total | Self::Own if values() == 0 => none(),
-            Self::Total => marked(
+            Self::Total => human::at_least(
                 fitting(
                     human::quantity(state.total(node).sum(), unit),
                     value.unwrap_or(0.0),
                 ),
                 unit,
+                tail.max(u64::from(is_throttled(state, node))),
             ),
             Self::Mean => match value {
                 Some(mean) => marked(fitting(human::average(Some(mean), unit), mean), unit),
@@ -168,7 +169,11 @@ impl Column {
             Self::Waiting => value.map_or_else(none, |value| as_quantity(value, "ns")),
             // A function is all of itself.
             Self::OfFunction if whole(state, node) == node => String::new(),
-            Self::OfRun => marked(value.map_or_else(String::new, human::run_share), unit),
+            Self::OfRun => human::at_least(
+                value.map_or_else(String::new, human::run_share),
+                unit,
+                tail.max(u64::from(is_throttled(state, node))),
+            ),
             // Nested calls of a recursion.
             Self::OfFunction | Self::OfParent
                 if value.is_none() && state.total(node).outermost() == 0 && values() > 0 =>
@@ -372,6 +377,24 @@ fn once(part: &Total, whole: i128) -> Option<i128> {
         return Some(part.sum());
     }
     (outermost > 0).then_some(outermost)
+}
+
+/// True if the node belongs to a throttled function, whose times are not those of all calls.
+fn is_throttled(state: &State, node: NodeId) -> bool {
+    let functions = state
+        .profile()
+        .map_or(&[][..], |profile| &profile.functions);
+    // Finding the function may require a search below the node.
+    if functions
+        .iter()
+        .all(|function| function.throttled.is_none())
+    {
+        return false;
+    }
+    let index = state.tree.function_at(node);
+    let index = index.and_then(|site| state.tree.function_index(site));
+    let function = index.and_then(|index| functions.get(index));
+    function.is_some_and(|function| function.throttled.is_some())
 }
 
 /// The share of the run that the node's outermost calls take. `None` for metrics that have no total

@@ -137,7 +137,7 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
         lines.push(Line::styled(printable(&text).into_owned(), BOLD));
     }
     let heavy = profile.heavy();
-    let notes = session.said();
+    let notes = profile.said();
     let heavy = heavy.map(|why| Cow::Owned(format!("measuring is expensive: {why}")));
     let notes = heavy.into_iter().chain(notes);
     let notes: Vec<_> = notes.map(|note| printable(&note).into_owned()).collect();

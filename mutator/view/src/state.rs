@@ -343,7 +343,7 @@ impl State {
         let notes = self
             .head
             .as_ref()
-            .is_some_and(|p| p.session.said().next().is_some());
+            .is_some_and(|p| p.said().next().is_some());
         let height = self.size.1;
         let lines = 2 + u16::from(notes) + u16::from(!self.tree.filters().is_empty());
         // One line for the name; three for the comparison with the time before the mark.

@@ -40,7 +40,7 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
         )?;
     }
     for note in diff.notes() {
-        writeln!(out, "{note}")?;
+        writeln!(out, "{}", printable(&note))?;
     }
     let compared = number(|p| p.p.is_some());
     let significant = paths

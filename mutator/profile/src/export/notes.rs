@@ -25,7 +25,7 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
     ];
     let counted = counted.iter().filter(|(n, _)| *n > 0);
     let counted = counted.map(|(n, what)| format!("{n} {what}"));
-    let said = profile.session.said();
+    let said = profile.said();
     counted
         .chain(unseen_phrases(&losses.unseen))
         .chain(said.map(|note| printable(&note).into_owned()))

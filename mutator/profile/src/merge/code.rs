@@ -81,6 +81,7 @@ impl Code {
             sum.push(Function {
                 module,
                 tail: 0,
+                throttled: None,
                 totals,
                 spread: None,
                 processes: Vec::new(),

@@ -7,6 +7,7 @@ use super::frame_loop::FrameLoop;
 use super::inlined_copy::InlinedCopy;
 use super::position::position;
 use super::process::{InProcess, Spreads};
+use super::throttled::Throttled;
 
 /// An instrumented function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +46,10 @@ pub struct Function {
     /// by a metric contribute no values to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Vec<String>>,
+    /// Set if `--max-overhead` has throttled the function. Its times are those of the calls that
+    /// were timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<Throttled>,
     /// The function's other linkage names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,

@@ -1,6 +1,6 @@
 //! Sums of paths.
 
-use super::{Counts, Distribution, PathEntry, Presence};
+use super::{Counts, Distribution, Function, PathEntry, Presence, Throttled};
 use std::collections::BTreeMap;
 
 /// The sum of some paths.
@@ -21,6 +21,8 @@ pub struct Total {
     pub unmeasured: u64,
     /// The presence of the function. It is not added up.
     pub presence: Presence,
+    /// The state of the function if it is throttled. It is not added up.
+    pub throttled: Option<Throttled>,
     /// The values of each metric, by the metric's name.
     pub values: BTreeMap<String, Distribution>,
 }
@@ -31,6 +33,23 @@ impl Total {
         let mut total = Self::default();
         paths.into_iter().for_each(|path| total.add(path));
         total
+    }
+
+    /// The total as one of `function`, which may not have measured all its calls.
+    pub fn of_function(self, function: &Function) -> Self {
+        Self {
+            presence: function.presence(),
+            throttled: function.throttled,
+            // A probe point is only counted, as intended.
+            unmeasured: if function.point { 0 } else { self.unmeasured },
+            ..self
+        }
+    }
+
+    /// The number of calls whose times are missing from the sums: their own, or those of callees
+    /// of tail calls. At least 1 if the function is throttled.
+    pub fn lacking(&self) -> u64 {
+        self.tail.max(u64::from(self.throttled.is_some()))
     }
 
     /// Adds the numbers of a path to the total.

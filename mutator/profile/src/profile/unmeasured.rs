@@ -1,7 +1,7 @@
 //! Calls that were counted but not measured.
 
 use super::counts::{closed, is_argument};
-use super::{PathEntry, Profile, RETURN, TimerStats};
+use super::{PathEntry, Profile, RETURN, Throttled, TimerStats};
 
 /// The numbers of calls of a function or path by the way in which they ended. The fields are those
 /// of [`PathEntry`].
@@ -78,6 +78,23 @@ impl Profile {
             *sum = sum.saturating_add(path.unmeasured());
         }
         calls
+    }
+
+    /// Updates the numbers of calls that throttled functions have counted and not timed, after the
+    /// calls of paths have changed.
+    pub fn count_throttled(&mut self) {
+        let is_counted = |throttled: Throttled| throttled.calls_not_timed.is_some();
+        let mut functions = self.functions.iter();
+        if !functions.any(|f| f.throttled.is_some_and(is_counted)) {
+            return;
+        }
+        let calls = self.unmeasured_by_function();
+        for (function, calls) in self.functions.iter_mut().zip(calls) {
+            let throttled = function.throttled.as_mut();
+            if let Some(throttled) = throttled.filter(|throttled| is_counted(**throttled)) {
+                throttled.calls_not_timed = Some(calls);
+            }
+        }
     }
 }
 

@@ -112,7 +112,7 @@ fn head(profile: &Profile, screen: Screen, is_marked: bool) -> Vec<String> {
     let is_exact = losses.is_empty() && profile.calls() > 0;
     let exact = is_exact.then(|| EXACT.to_owned());
     let losses = losses.iter().map(|loss| format!("not exact: {loss}"));
-    let notes = session.said();
+    let notes = profile.said();
     let notes = notes.map(|note| format!("note: {}", printable(&note)));
     let remarks = exact.into_iter().chain(heavy).chain(losses).chain(notes);
     let remarks: Vec<String> = remarks.collect();
@@ -303,11 +303,11 @@ impl Report<'_> {
             let share = self.part(metric, path.function, self.sum(metric, &path.metrics));
             let total = |metric: &Metric| {
                 let sum = human::quantity(self.sum(Some(metric), &path.metrics), &metric.unit);
-                human::at_least(sum, &metric.unit, path.tail)
+                human::at_least(sum, &metric.unit, self.lacking(path))
             };
             let mut cells = match metric {
                 Some(metric) => {
-                    let share = human::at_least(share, &metric.unit, path.tail);
+                    let share = human::at_least(share, &metric.unit, self.lacking(path));
                     vec![share, total(metric), calls]
                 }
                 None => vec![share, calls],
@@ -335,7 +335,7 @@ impl Report<'_> {
         let sentence = match metric {
             Some(metric) => {
                 let sum = human::quantity(self.sum(Some(metric), &first.metrics), &metric.unit);
-                let sum = human::at_least(sum, &metric.unit, first.tail);
+                let sum = human::at_least(sum, &metric.unit, self.lacking(first));
                 let whole = self.whole_name(metric);
                 let time = format!("{sum} in {calls}");
                 match share.strip_suffix('x') {
@@ -362,13 +362,17 @@ impl Report<'_> {
         }
     }
 
+    /// See [`Total::lacking`].
+    fn lacking(&self, path: &PathEntry) -> u64 {
+        let function = &self.profile.functions[path.function];
+        path.tail.max(u64::from(function.throttled.is_some()))
+    }
+
     /// Remarks on the accuracy of a path, except on its missing callers. `None` if there are none.
     fn marks(&self, path: &PathEntry) -> Option<String> {
-        let mut part = Total::of([path]);
+        let function = &self.profile.functions[path.function];
+        let mut part = Total::of([path]).of_function(function);
         part.incomplete = 0;
-        if self.profile.functions[path.function].point {
-            part.unmeasured = 0;
-        }
         Some(remarks(&part, "")).filter(|marks| !marks.is_empty())
     }
 

@@ -2,7 +2,7 @@
 
 use super::human;
 use crate::display_name;
-use crate::profile::{Frame, Function, Profile, printable, unseen_phrases};
+use crate::profile::{Frame, Function, Profile, Throttling, printable, unseen_phrases};
 use patcher::function::demangle;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -53,7 +53,20 @@ pub(super) fn loss_lines_beside(profile: &Profile, is_marked: bool) -> Vec<Strin
             format!("{} {what} ({share})", human::count(n, "call"))
         })
         .chain(unseen_phrases(&losses.unseen))
+        .chain(unknown(profile))
         .collect()
+}
+
+/// The functions whose later calls are not known, because they were taken out to keep the overhead
+/// low. `None` if there are none.
+fn unknown(profile: &Profile) -> Option<String> {
+    let is_out = |f: &&Function| f.throttled.is_some_and(|t| t.how == Throttling::Out);
+    let functions = profile.functions.iter().filter(is_out);
+    let functions: Vec<(&Function, u64)> = functions.map(|f| (f, 0)).collect();
+    (!functions.is_empty()).then(|| {
+        let names = names(&functions);
+        format!("later calls of throttled functions are not counted: {names}")
+    })
 }
 
 /// The numbers of calls that were counted but not measured by every metric, with a phrase that

@@ -59,7 +59,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             printable(&heavy)
         )?;
     }
-    for note in session.said() {
+    for note in profile.said() {
         writeln!(out, "note: {}", printable(&note))?;
     }
     if let Err(wrong) = profile.check() {

@@ -2,6 +2,7 @@
 
 use super::human;
 use super::table::Table;
+use super::throttled::state;
 use std::collections::BTreeMap;
 
 use crate::profile::{Metric, PerCycle, Presence, Profile, TimerStats, Total, off_cpu, printable};
@@ -144,14 +145,15 @@ impl<'p> Rows<'p> {
             human::share(values.sum(), all.sum())
         };
         let marked = |text: String| human::at_least(text, unit, part.tail);
+        let lacking = |text: String| human::at_least(text, unit, part.lacking());
         [
-            marked(human::quantity(values.sum(), unit)),
+            lacking(human::quantity(values.sum(), unit)),
             marked(human::average(values.mean(), unit)),
             quantile(500),
             quantile(990),
             human::quantity(stats.max.into(), unit),
             share,
-            marked(self.of_run(metric, stats, whole.presence)),
+            lacking(self.of_run(metric, stats, whole.presence)),
         ]
     }
 
@@ -197,6 +199,7 @@ pub(super) fn remarks(part: &Total, first: &str) -> String {
         }
     }
     remarks.extend(human::incomplete(part.incomplete, part.counts.count));
+    remarks.extend(part.throttled.map(state));
     remarks.join(", ")
 }
 

@@ -4,6 +4,7 @@ use super::chains::ARROW;
 use super::exactness::loss_lines_beside;
 use super::table::LONGEST;
 use super::threads::{self, Names};
+use super::throttled::state;
 use super::{human, wrapped};
 use crate::display_name::{self, Chain, Link};
 use crate::folding::{self, Fold, Item};
@@ -78,6 +79,9 @@ pub fn summary(
     }
     if let Some(heavy) = profile.heavy_line() {
         summary.write(&printable(&heavy).split(' ').collect::<Vec<_>>(), out)?;
+    }
+    if let Some(throttled) = profile.throttled_line() {
+        summary.write(&printable(&throttled).split(' ').collect::<Vec<_>>(), out)?;
     }
     let is_marked = timer.is_some_and(|metric| human::is_markable(&metric.unit))
         && changes.iter().any(|change| change.whole.tail > 0);
@@ -192,7 +196,9 @@ impl Summary<'_> {
         if let Some(Metric { name, unit, .. }) = self.timer {
             let values = &whole.values;
             let marked = |text: String| human::at_least(text, unit, whole.tail);
-            let total = marked(human::quantity(values.sum(), unit));
+            let throttled = self.profile.functions[index].throttled;
+            let lacking = whole.tail.max(u64::from(throttled.is_some()));
+            let total = human::at_least(human::quantity(values.sum(), unit), unit, lacking);
             let mean = marked(human::average(values.mean(), unit));
             let metric = printable(off_cpu::heading(name));
             figures.extend([format!("{metric} {total}"), format!("mean {mean}")]);
@@ -204,6 +210,7 @@ impl Summary<'_> {
         }
         figures.extend(human::incomplete(whole.incomplete, whole.calls));
         figures.extend(marks(whole, self.profile.functions[index].point));
+        figures.extend(self.profile.functions[index].throttled.map(state));
         let last = figures.len() - 1;
         figures[..last].iter_mut().for_each(|text| text.push(','));
         figures

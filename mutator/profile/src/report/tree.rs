@@ -149,7 +149,8 @@ impl<'r> Tree<'r> {
         write!(out, "  {}", human::count(self.root.calls, "call"))?;
         if let Some(metric) = self.report.metrics.first().filter(|_| metric.is_some()) {
             let sum = human::quantity(self.root.sum, &metric.unit);
-            let sum = human::at_least(sum, &metric.unit, self.root.tail);
+            let is_throttled = u64::from(function.throttled.is_some());
+            let sum = human::at_least(sum, &metric.unit, self.root.tail.max(is_throttled));
             write!(out, ", {} {sum}", printable(off_cpu::heading(&metric.name)))?;
         }
         writeln!(out)?;

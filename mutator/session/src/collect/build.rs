@@ -185,6 +185,7 @@ impl Build {
         self.totals.end(profile, &self.paths, &self.checked);
         profile.inside = self.insides.look(segment);
         profile.time_inside();
+        profile.count_throttled();
         changed
     }
 

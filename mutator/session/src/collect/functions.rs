@@ -4,7 +4,7 @@ use patcher::function::demangle;
 
 use super::frames::{FrameKey, Frames};
 use super::stats::Measures;
-use crate::segment::{CopyDoc, Document, FunctionDoc, ModuleDoc, Role};
+use crate::segment::{CopyDoc, Document, FunctionDoc, ModuleDoc, Role, ThrottledDoc};
 use ipath_profile::{
     Counts, FrameLoop, Function, FunctionPart, FunctionTotals, InlinedCopy, Profile, Refused,
 };
@@ -66,6 +66,7 @@ pub(super) fn add(
                     .out_ns
                     .map_or(0, |out| profile.session.elapsed_ns.saturating_sub(out)),
             measured,
+            throttled: function.throttled.map(ThrottledDoc::in_profile),
             aliases: function.aliases.clone(),
             clones: function.clones.clone(),
             inlined: function.inlined,

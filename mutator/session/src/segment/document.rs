@@ -18,6 +18,7 @@ use super::module::ModuleDoc;
 use super::role::{Forking, Reach, Role, State, Witness};
 use super::schema::{CounterDoc, SchemaDoc};
 use super::site::SiteDoc;
+use super::throttled::ThrottledDoc;
 use super::{Segment, SegmentError, addresses};
 use ipath_profile::clock::ExitClock;
 use ipath_target::fault_injection::step;
@@ -248,6 +249,9 @@ pub struct FunctionDoc {
     /// The total time for which the function was removed before it was added again, in nanoseconds.
     #[serde(default)]
     pub away_ns: u64,
+    /// The state that `--max-overhead` has put the function into. `None` if it is measured in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<ThrottledDoc>,
     /// Linkage names of the clones that the compiler has made of the function for its callers.
     #[serde(default)]
     pub clones: Vec<String>,

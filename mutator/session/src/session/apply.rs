@@ -101,7 +101,7 @@ impl Session {
     /// # Errors
     /// The session cannot be locked, or the process cannot be changed.
     pub fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
-        self.change(None, |locked| locked.remove(ids))
+        self.change(None, |locked| locked.remove("remove", ids))
     }
 
     /// Makes a change under the lock, on the tracing thread. `space` is the address space in which
@@ -259,11 +259,11 @@ impl Locked<'_> {
     }
 
     /// Takes out the probes of the functions with these ids, and everything that these functions
-    /// alone need. Writes the document. Ignores functions that are out. Fails if the process cannot
-    /// be changed.
-    pub(super) fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
+    /// alone need. Writes the document. Ignores functions that are out. `why` describes the stops
+    /// in the profile. Fails if the process cannot be changed.
+    pub(super) fn remove(&mut self, why: &str, ids: &[usize]) -> Result<Changed, SessionError> {
         let Removal { ids, out } = decide_removal(&self.document, ids);
-        self.take_out("remove", &out)?;
+        self.take_out(why, &out)?;
         let now = clock::ns_since_start(self.segment.header(), clock::tsc());
         for &id in &ids {
             self.document.functions[id].out_ns = Some(now);
@@ -271,7 +271,7 @@ impl Locked<'_> {
         replace_removed(self, &ids)?;
         self.restore_calls(&ids)?;
         self.segment.write_document(&self.document)?;
-        take_out_last(self, "remove")?;
+        take_out_last(self, why)?;
         let name = |&id: &usize| self.document.functions[id].title();
         Ok(Changed {
             functions: ids.iter().map(name).collect(),

@@ -308,6 +308,9 @@ impl Session {
         for function in &mut document.functions {
             function.since_ns = None;
             (function.out_ns, function.away_ns) = (function.out_ns.map(|_| 0), 0);
+            if let Some(throttled) = &mut function.throttled {
+                throttled.since_ns = 0;
+            }
         }
         document
     }

@@ -293,6 +293,7 @@ impl Session {
                 // The creator of the session watches from now on.
                 locked.note_watched(AT_FIRST);
             }
+            locked.note_written();
             Ok(changed)
         });
         let result = result.inspect_err(|_| {

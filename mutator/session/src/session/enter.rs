@@ -519,6 +519,7 @@ fn new_row(
         since_ns: None,
         out_ns: None,
         away_ns: 0,
+        throttled: None,
         sites,
     }
 }

@@ -198,7 +198,7 @@ impl SessionError {
     }
 
     /// True if there is no session any more.
-    pub(super) fn is_end(&self) -> bool {
+    pub fn is_end(&self) -> bool {
         match self {
             Self::Gone(_) => true,
             Self::Segment(error) => {

@@ -223,6 +223,19 @@ impl<'s> Locked<'s> {
         });
     }
 
+    /// Writes the document at the end of a change. This session need not read it again.
+    pub(super) fn write_last(&mut self) -> Result<(), SessionError> {
+        self.segment.write_document(&self.document)?;
+        self.note_written();
+        Ok(())
+    }
+
+    /// Notes that the document has not changed since it was written. This session need not read it
+    /// again.
+    pub(super) fn note_written(&mut self) {
+        self.session.reading = Reading::at(self.segment.document_turn());
+    }
+
     /// Stops all threads. Fails if the process cannot be traced.
     pub(super) fn stop_all(&self) -> Result<Stopped, SessionError> {
         Ok(Stopped::all(&self.space)?)

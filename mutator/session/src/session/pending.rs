@@ -66,7 +66,7 @@ impl Session {
                 tell_whether_awaited(locked)?;
                 let mut new = locked.document.active();
                 new.retain(|id| !are_in.contains(id));
-                locked.remove(&new)?;
+                locked.remove("remove", &new)?;
                 return added;
             }
             // Libraries may have been loaded since the patterns were looked up.
@@ -90,7 +90,7 @@ impl Session {
             let pending = locked.document.pending.clone();
             let (gone, kept): (Vec<_>, Vec<_>) = pending.iter().cloned().partition(is_one);
             locked.document.pending = kept;
-            let removed = locked.remove(ids);
+            let removed = locked.remove("remove", ids);
             if removed.is_err() {
                 locked.document.pending = pending;
             }

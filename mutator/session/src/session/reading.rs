@@ -32,6 +32,11 @@ impl Reading {
         }
     }
 
+    /// The same reading by another session of this process.
+    pub(super) fn again(&self) -> Self {
+        Self::new(self.turn)
+    }
+
     /// A number that no other reading in this process has.
     pub(super) fn number(&self) -> u64 {
         self.number

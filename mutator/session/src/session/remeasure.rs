@@ -243,7 +243,10 @@ pub(super) fn come_in_changed(
 
 /// Records in the document what a function measures from now on.
 pub(super) fn note_turn(document: &mut Document, turn: Turn) {
+    // A function that a change has given metrics again is measured in full.
+    let has_metrics = document.metrics_of(turn.schema).len() > 1;
     let function = &mut document.functions[turn.id];
+    function.throttled.take_if(|_| has_metrics);
     function.schema = turn.schema;
     function.values = turn.values;
     function.remeasured = true;

@@ -18,7 +18,7 @@ use super::{SessionError, legacy};
 use crate::segment::{
     BankedDoc, Document, FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc,
 };
-use ipath_profile::clock;
+use ipath_profile::{Throttling, clock};
 use ipath_target::process::{Memory, Text};
 use ipath_target::tracee::Stopped;
 
@@ -55,6 +55,11 @@ pub(super) fn switch(locked: &mut Locked<'_>, ids: &[usize], on: bool) -> Result
         let function = &mut locked.document.functions[id];
         if let Some(out) = function.out_ns.take_if(|_| on) {
             function.away_ns += now.saturating_sub(out);
+        }
+        if on {
+            function
+                .throttled
+                .take_if(|throttled| throttled.how == Throttling::Out);
         }
         function.state = function.state.switched(on);
         function.lending = 0;

@@ -7,7 +7,7 @@ use crate::column::{Column, Sort};
 use crate::tree::{self, Marker, NodeId, Row, RowKey};
 use ipath_profile::display_name::{self, Chain, Link};
 use ipath_profile::folding::{self, Item};
-use ipath_profile::report::human;
+use ipath_profile::report::{self, human};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -219,12 +219,13 @@ fn edges(state: &State, node: NodeId) -> Option<String> {
     })
 }
 
-/// A remark for a function that is no longer measured. `None` for other rows.
+/// A remark for a function that is no longer measured, or not in full. `None` for other rows.
 fn removed(state: &State, node: NodeId) -> Option<String> {
     let site = state.tree.function_at(node)?;
     let index = state.tree.function_index(site)?;
     let function = state.profile()?.functions.get(index)?;
-    function.is_removed.then(|| "removed".to_owned())
+    let throttled = function.throttled.map(report::state);
+    throttled.or_else(|| function.is_removed.then(|| "removed".to_owned()))
 }
 
 /// The tree lines before a row, in at most `room` columns. If the branch is too deep, only the

@@ -235,6 +235,7 @@ pub(super) fn add(document: &mut Document, name: &str, role: Role, state: State)
         since_ns: None,
         out_ns: None,
         away_ns: 0,
+        throttled: None,
         clones: Vec::new(),
         inlined: 0,
         role,
