@@ -251,6 +251,9 @@ pub enum Command {
         of: Of,
         #[command(flatten)]
         show: Show,
+        /// Maximum share of CPU time that measuring may take while this watches, as for attach
+        #[arg(long, value_name = "P%", value_parser = share)]
+        max_overhead: Option<f64>,
     },
     /// Instrument more functions in a session, or add metrics to some
     #[command(after_help = "Example: ipath add 4242 -f MPI_Wait -m cpu,arg2")]
@@ -463,9 +466,6 @@ pub struct Refine {
     /// Minimum share of CPU time or of waiting for a path to be found
     #[arg(long, value_name = "P%", value_parser = share, default_value = "1%", requires = "search")]
     pub min_share: f64,
-    /// Maximum share of CPU time that measuring may take in a search
-    #[arg(long, value_name = "P%", value_parser = share, default_value = "5%", requires = "search")]
-    pub max_overhead: f64,
     /// Maximum number of functions that a search measures at once
     #[arg(long, value_name = "N", default_value_t = 16, requires = "search",
           value_parser = clap::value_parser!(u64).range(1..=1024))]

@@ -15,6 +15,7 @@ mod follow;
 mod kind;
 mod language;
 mod later;
+mod limit;
 mod list;
 mod live;
 mod looked;
@@ -174,7 +175,11 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             };
             suggest::suggest(pid, children, duration, limit, json)
         }
-        Command::Top { of, show } => top::top(process(operation, &of)?, &show),
+        Command::Top {
+            of,
+            show,
+            max_overhead,
+        } => top::top(process(operation, &of)?, &show, max_overhead),
         Command::Add {
             of,
             patterns,

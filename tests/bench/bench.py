@@ -21,6 +21,7 @@ import profiles
 import programs
 import sampled
 import series
+import throttle
 import verdict
 import view
 from measure import Bench
@@ -44,6 +45,7 @@ SERIES = {
     "view": view.view,
     "exports": exports.exports,
     "profiles": profiles.profiles,
+    "throttle": throttle.throttle,
 }
 
 

@@ -433,11 +433,7 @@ fn search_prints_a_table_and_a_profile_that_reports_show() {
 fn search_has_options_of_its_own() {
     let target = Target::start(program("searched.c"), ["lookup"]).await_output("ready");
     let pid = target.pid().to_string();
-    for alone in [
-        ["--min-share", "2%"],
-        ["--max-overhead", "2%"],
-        ["--max-functions", "2"],
-    ] {
+    for alone in [["--min-share", "2%"], ["--max-functions", "2"]] {
         Run::ipath(["attach", &pid]).args(alone).run().expect(2);
     }
     for beside in [&["--keep"][..], &["--when", "ret < 0"], &["--depth", "3"]] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 
 use super::clock::Clock;
-use super::parse::duration;
+use super::parse::{duration, share};
 use patcher::select::{PatternError, Spot};
 
 /// The functions to measure.
@@ -129,6 +129,10 @@ pub struct Measure {
     /// CAP_SYS_ADMIN. The filter may kill the program for the system calls of ipath
     #[arg(long)]
     pub allow_seccomp: bool,
+    /// Maximum share of CPU time that measuring may take: functions that cost too much are only
+    /// counted from then on, or taken out. A search drops them, and its default is 5%
+    #[arg(long, value_name = "P%", value_parser = share)]
+    pub max_overhead: Option<f64>,
     /// Maximum number of distinct paths; further ones share one per function
     #[arg(long, value_name = "N", default_value_t = ipath_session::session::MAX_PATHS,
           value_parser = clap::value_parser!(u64).range(1..=1 << 22))]

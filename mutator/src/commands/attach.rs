@@ -5,6 +5,7 @@ use patcher::select::{Pattern, Spot};
 
 use super::existing::refuse_existing;
 use super::find::{self, Wanted};
+use super::limit::tell_unlimited;
 use super::live::{AtEnd, Live};
 use super::measure::{check, options, patterns, spots, unwatched, waiting};
 use super::others::tell_left_out;
@@ -70,7 +71,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
     ipath_session::segment::sweep();
     let at_end = if keep { AtEnd::Keep } else { AtEnd::TakeOut };
-    let mut live = Live::renewed(session, at_end, Renewal::of(&process, None));
+    let live = Live::renewed(session, at_end, Renewal::of(&process, None));
+    let mut live = live.limited(measure.max_overhead);
     tell_refused(&changed);
     waiting.iter().for_each(|line| warn(line));
     if let Some(how) = stands {
@@ -79,6 +81,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
             {pid}`"
         ));
     }
+    tell_unlimited(pid, measure, keep);
     if keep && measure.pending {
         warn(&unwatched(pid));
     }

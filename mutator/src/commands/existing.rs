@@ -30,7 +30,7 @@ pub(super) fn show_existing(pid: Pid, measure: &Measure, show: &Show) -> Result<
         "{OPERATION} {pid}: it already has a session, which is shown and stays in: `{detach}` \
         takes it out"
     ));
-    watch_all(OPERATION, sessions, show)?;
+    watch_all(OPERATION, sessions, show, measure.max_overhead)?;
     Ok(true)
 }
 

@@ -175,18 +175,26 @@ pub(super) fn attach(
     follower.begin_held();
     ipath_session::segment::sweep();
     let departures = follower.departures();
-    let (progress, mut job) = job(follower, &process, &wanted, nothing, created);
+    let (progress, mut job) = job(
+        follower,
+        &process,
+        &wanted,
+        (nothing, measure.max_overhead),
+        created,
+    );
     if let Some(failure) = failed {
         // Processes started meanwhile may be measured.
         let _ = job.finish();
         return Err(failure);
     }
     let later = others.enter(&mut job, &progress, &departures);
+    let most = measure.max_overhead;
     let create = |process: &Process| {
         let made = make_one(process, measure, &wanted)?;
         Ok(made.map(|(session, changed)| {
             progress.note_measured();
-            (answered(session, Arc::clone(&departures)), changed)
+            let live = answered(session, Arc::clone(&departures));
+            (live.limited(most), changed)
         }))
     };
     job.set_later(Later::new(later, create));
@@ -354,7 +362,13 @@ pub(super) fn run(
         let searched = search.search(&process, parts, &output, &options, signals);
         return end(&mut child, spool, searched, &name, || progress.status());
     }
-    let (progress, job) = job(follower, &process, &wanted, nothing, created);
+    let (progress, job) = job(
+        follower,
+        &process,
+        &wanted,
+        (nothing, measure.max_overhead),
+        created,
+    );
     let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
     let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
     end(&mut child, spool, watched, &name, || progress.status())
@@ -457,16 +471,17 @@ fn job(
     follower: Follower,
     process: &Process,
     wanted: &Wanted,
-    nothing: Profile,
+    (nothing, most): (Profile, Option<f64>),
     created: Option<(Session, Changed)>,
 ) -> (Progress, Job<'static>) {
     let progress = follower.progress();
-    let live = created.map(|created| first(created, &follower, &progress));
+    let live = created.map(|created| first(created, &follower, &progress).limited(most));
     let following = Following {
         follower,
         wanted: wanted.clone(),
         first: process.clone(),
         nothing,
+        most,
         since: Instant::now(),
     };
     (progress, Job::following(following, live))

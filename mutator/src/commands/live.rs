@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 
 use nix::sys::signal::Signal;
 
+use super::limit::Limit;
 use super::panics::caught;
 use super::remarks::{self, warn};
 use super::renewal::{Looked, Renewal};
@@ -113,6 +114,10 @@ pub(super) struct Live {
     answering: Option<Answering>,
     /// Reads the names of all functions.
     names: Option<JoinHandle<Names>>,
+    /// The limit of the overhead, as a share of the CPU time. `None` without a limit.
+    most: Option<f64>,
+    /// Keeps the limit meanwhile.
+    limit: Option<Limit>,
 }
 
 impl Live {
@@ -163,7 +168,24 @@ impl Live {
             is_finished: false,
             answering,
             names: None,
+            most: None,
+            limit: None,
         }
+    }
+
+    /// Keeps the overhead below this share of the CPU time while it watches. Does nothing with
+    /// `None`.
+    pub(super) fn limited(mut self, most: Option<f64>) -> Self {
+        self.most = most;
+        self.begin_limit();
+        self
+    }
+
+    fn begin_limit(&mut self) {
+        let process = self.session.process();
+        let runs = !process.has_ended();
+        let most = self.most.filter(|_| runs);
+        self.limit = most.map(|most| Limit::begin(&self.session, most));
     }
 
     pub(super) fn session(&self) -> &Session {
@@ -234,6 +256,7 @@ impl Live {
 
     /// Switches to the session of the program that executed its own file again.
     fn renew(&mut self, session: Session) {
+        self.limit = None;
         if session.process().has_ended() {
             // The end may have been seen before this session existed.
             session.note_end_at(self.session.ended_at().unwrap_or_else(clock::tsc));
@@ -276,6 +299,7 @@ impl Live {
         self.names = None;
         self.over = None;
         self.session = session;
+        self.begin_limit();
     }
 
     /// Adds notes to the profile.
@@ -320,6 +344,7 @@ impl Live {
             self.note_unseen();
         }
         self.answering = None;
+        self.limit = None;
         let process = self.session.process().clone();
         // The virtual machine may have been loaded since.
         self.runner = self.runner.or_else(|| Runner::of_process(&process));

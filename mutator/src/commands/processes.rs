@@ -38,6 +38,8 @@ pub(super) struct Following {
     pub(super) wanted: Wanted,
     /// The profile before anything has been measured.
     pub(super) nothing: Profile,
+    /// The limit of the overhead in each process, as a share of its CPU time.
+    pub(super) most: Option<f64>,
     /// The start of the job.
     pub(super) since: Instant,
 }
@@ -157,9 +159,10 @@ impl<'a> Job<'a> {
     /// there are any.
     fn take_in_newcomers(&mut self) -> bool {
         self.note_ends_of_followed();
-        let Some(Following { follower, .. }) = &self.following else {
+        let Some(Following { follower, most, .. }) = &self.following else {
             return false;
         };
+        let most = *most;
         let newcomers = follower.newcomers();
         let is_any = !newcomers.is_empty();
         for remark in follower.remarks() {
@@ -175,7 +178,7 @@ impl<'a> Job<'a> {
                 answering,
             } = newcomer;
             let number = session.process().pid.0 as u32;
-            let live = Live::answered(session, AtEnd::TakeOut, answering);
+            let live = Live::answered(session, AtEnd::TakeOut, answering).limited(most);
             match changed {
                 Some(changed) => self.enter_new(number, live, &changed),
                 None => self.enter(number, live),
@@ -315,7 +318,7 @@ impl<'a> Job<'a> {
     }
 
     /// A job of existing sessions, which stay when watching ends.
-    pub(super) fn of(sessions: Vec<Session>) -> Self {
+    pub(super) fn of(sessions: Vec<Session>, most: Option<f64>) -> Self {
         let ranks = sessions.iter().map(|session| session.document().rank);
         let kind = match ranks.collect::<Option<BTreeSet<u32>>>() {
             Some(ranks) if ranks.len() == sessions.len() => Kind::Rank,
@@ -325,7 +328,7 @@ impl<'a> Job<'a> {
         for session in sessions {
             let of_rank = session.document().rank.filter(|_| kind == Kind::Rank);
             let number = of_rank.unwrap_or(session.process().pid.0 as u32);
-            job.enter(number, Live::new(session, AtEnd::Nothing));
+            job.enter(number, Live::new(session, AtEnd::Nothing).limited(most));
         }
         job
     }

@@ -2,6 +2,7 @@
 
 use super::attach::selected;
 use super::kind::Kind;
+use super::limit::tell_unlimited;
 use super::live::AtEnd;
 use super::measure::{options, paths_of, patterns, spots};
 use super::processes::Job;
@@ -74,9 +75,13 @@ pub(super) fn attach(
     let mut job = Job::new(Kind::Rank, paths_of(measure.per_process));
     let found = found.into_iter();
     let processes = found.map(|rank| (rank.number, rank.process)).collect();
-    together::begin(&mut job, processes, at_end, &signals, create)?;
+    let kept = (at_end, measure.max_overhead);
+    together::begin(&mut job, processes, kept, &signals, create)?;
     if job.is_empty() {
         return Ok(());
+    }
+    if let Some(launcher) = launcher {
+        tell_unlimited(launcher, measure, keep);
     }
     watch(&output, show, job, signals, &[])
 }

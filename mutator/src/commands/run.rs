@@ -155,7 +155,8 @@ pub(super) fn run(
         tell_refused(&changed);
         said.iter().for_each(|line| warn(line));
         live.session().note_begin();
-        live
+        // A search keeps its limit itself.
+        live.limited(measure.max_overhead.filter(|_| search.is_none()))
     });
     stopped.resume().map_err(resumed)?;
     let watched = match (search, live) {
@@ -211,6 +212,7 @@ fn choose_and_watch(
     match chosen {
         Some((session, changed)) => {
             let live = Live::renewed(session, AtEnd::TakeOut, Renewal::of(process, None));
+            let live = live.limited(measure.max_overhead);
             tell_refused(&changed);
             watch(output, show, live, signals, &FOR_PROGRAM)
         }

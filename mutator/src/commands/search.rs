@@ -59,6 +59,8 @@ const OPERATION: &str = "attach";
 
 /// The share to explain. The rest has many small causes.
 const EXPLAIN: f64 = 0.9;
+/// The share of CPU time that measuring may take, without `--max-overhead`.
+const MAX_OVERHEAD: f64 = 0.05;
 /// The most steps to wait for long calls.
 const PATIENCE: u32 = 4;
 
@@ -91,7 +93,7 @@ impl<'a> Searching<'a> {
                 min_share: refine.min_share,
                 explain: EXPLAIN,
                 most: usize::try_from(refine.max_functions).unwrap_or(usize::MAX),
-                max_overhead: refine.max_overhead,
+                max_overhead: measure.max_overhead.unwrap_or(MAX_OVERHEAD),
                 patience: u64::try_from((step * PATIENCE).as_nanos()).unwrap_or(u64::MAX),
             },
             step,

@@ -17,8 +17,8 @@ use crate::failure::Failure;
 use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
 use ipath_profile::display_name::{fit_all, fit_each};
-use ipath_profile::report::human;
-use ipath_session::segment::{self, Cleaned, Document, Role, SegmentError, named};
+use ipath_profile::report::{self, human};
+use ipath_session::segment::{self, Cleaned, Document, Role, SegmentError, ThrottledDoc, named};
 use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Process};
 
@@ -254,10 +254,13 @@ fn describe(session: &Session, seen: Seen, columns: Option<usize>) -> String {
         } else {
             format!("{}  ", printable(&measured))
         };
+        let throttled = function.throttled.map(ThrottledDoc::in_profile);
+        let throttled = throttled.map(|t| format!(", throttled: {}", report::state(t)));
+        let throttled = throttled.unwrap_or_default();
         lines.push(Line {
             name: printable(&function.name).into_owned(),
             part: part.to_owned(),
-            rest: format!("{module}  {measured}{state}"),
+            rest: format!("{module}  {measured}{state}{throttled}"),
         });
     }
     let measured = lines.len();

@@ -10,7 +10,8 @@ use ipath_target::process::Process;
 use ipath_target::signals::Signals;
 
 /// Creates a session in each of these processes with `create`, and adds them to the job. Each
-/// process is given with its rank or process id.
+/// process is given with its rank or process id. `most` is the limit of the overhead in each, as a
+/// share of its CPU time.
 ///
 /// A process with a thread in vfork(2) gets its session later, unless there is no other. Prints a
 /// line for each process that is not measured. Stops when a signal ends the command.
@@ -20,13 +21,13 @@ use ipath_target::signals::Signals;
 pub(super) fn begin<'a>(
     job: &mut Job<'a>,
     processes: Vec<(u32, Process)>,
-    at_end: AtEnd,
+    (at_end, most): (AtEnd, Option<f64>),
     signals: &Signals,
     mut create: impl FnMut(&Process) -> Result<(Session, Changed), Failure> + 'a,
 ) -> Result<(), Failure> {
     let mut create = move |process: &Process| {
         let (session, changed) = create(process)?;
-        Ok((Live::new(session, at_end), changed))
+        Ok((Live::new(session, at_end).limited(most), changed))
     };
     let waits = |(_, process): &(u32, Process)| process.waits_for_child();
     let (mut waiting, mut ready): (Vec<_>, Vec<_>) = processes.into_iter().partition(waits);

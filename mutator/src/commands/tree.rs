@@ -9,6 +9,7 @@ use patcher::select::{Pattern, Spot};
 use super::existing::refuse_existing_of_tree;
 use super::find;
 use super::kind::Kind;
+use super::limit::tell_unlimited;
 use super::live::AtEnd;
 use super::measure::{check_found, options, paths_of, patterns, spots};
 use super::others::tree;
@@ -80,8 +81,9 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let processes = tree(&root);
     let known: BTreeSet<Pid> = processes.iter().map(|process| process.pid).collect();
     let numbered = processes.iter().map(|p| (p.pid.0 as u32, p.clone()));
+    let kept = (at_end, measure.max_overhead);
     let create = |process: &Process| wanted.begin(process, *process == root);
-    together::begin(&mut job, numbered.collect(), at_end, &signals, create)
+    together::begin(&mut job, numbered.collect(), kept, &signals, create)
         .map_err(|failure| wanted.of_all(failure, processes.len()))?;
     if job.is_empty() {
         return Ok(());
@@ -90,6 +92,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     if !is_waiting {
         wanted.tell_unmet(pid, processes.len());
     }
+    tell_unlimited(pid, measure, keep);
     note_begun_since(&mut job, &root, &known);
     watch(&output, show, job, signals, &[])?;
     if is_waiting {

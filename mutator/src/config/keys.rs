@@ -15,16 +15,17 @@ const MEASURING: &[&str] = &[
     "no-system-calls",
     "max-paths",
 ];
-const SEARCHING: &[&str] = &["min-share", "max-overhead", "max-functions"];
+const LIMITING: &[&str] = &["max-overhead"];
+const SEARCHING: &[&str] = &["min-share", "max-functions"];
 
 /// The commands that watch. Keys before all tables apply to them.
 const WATCHERS: &[&str] = &["attach", "run", "top", "demo"];
 
 /// The commands that have a table, with its keys. Keys are long names of options.
 const COMMANDS: &[(&str, &[&[&str]])] = &[
-    ("attach", &[WATCHING, MEASURING, SEARCHING]),
-    ("run", &[WATCHING, MEASURING, SEARCHING]),
-    ("top", &[WATCHING]),
+    ("attach", &[WATCHING, MEASURING, LIMITING, SEARCHING]),
+    ("run", &[WATCHING, MEASURING, LIMITING, SEARCHING]),
+    ("top", &[WATCHING, LIMITING]),
     ("demo", &[WATCHING]),
     (
         "report",
@@ -59,7 +60,7 @@ pub(super) fn of_command(name: &str) -> Option<impl Iterator<Item = &'static str
 
 /// The keys allowed before all tables.
 pub(super) fn general() -> impl Iterator<Item = &'static str> {
-    [WATCHING, MEASURING, SEARCHING]
+    [WATCHING, MEASURING, LIMITING, SEARCHING]
         .into_iter()
         .flatten()
         .copied()

@@ -3,7 +3,7 @@
 mod inside;
 
 use super::*;
-use crate::profile::{Counts, Profile};
+use crate::profile::{Counts, Profile, Throttled, Throttling};
 use crate::sample::{sample, with_inside};
 
 fn scaled(profile: &Profile, path: usize, by: i128) -> Profile {
@@ -260,4 +260,23 @@ fn profiles_of_different_clocks_are_compared_with_a_note() {
         let value = serde_json::to_value(json(&diff)).unwrap();
         assert_eq!(value["notes"].as_array().map(Vec::len), Some(notes));
     }
+}
+
+#[test]
+fn throttled_functions_are_not_compared_in_silence() {
+    let full = sample();
+    let mut throttled = sample();
+    throttled.functions[0].name = "costly\x1b".to_owned();
+    throttled.functions[0].throttled = Some(Throttled {
+        calls_not_timed: Some(1),
+        since_ns: 1,
+        how: Throttling::Counted,
+    });
+    for (old, new) in [(&full, &throttled), (&throttled, &full)] {
+        let text = shown(&Diff::of(old, new, "wall"));
+        let said = "--max-overhead has throttled functions, so their calls and times are not \
+            comparable: costly";
+        assert!(text.contains(said) && !text.contains('\x1b'), "{text}");
+    }
+    assert!(!shown(&Diff::of(&full, &full, "wall")).contains("--max-overhead"));
 }

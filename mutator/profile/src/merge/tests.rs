@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::ExitClock;
-use crate::profile::{Losses, Overhead};
+use crate::profile::{Losses, Overhead, Throttled, Throttling};
 use crate::sample::sample;
 
 /// The profile of another process: its code is at other addresses, and its lists have another
@@ -214,6 +214,50 @@ fn metrics_of_some_are_kept() {
         assert_eq!(sum.metrics, sample().metrics);
         assert!(sum.functions.iter().all(|f| f.measured.is_some()));
         assert!(sum.unmeasured() > 0);
+    }
+}
+
+/// The calls without a time are added up. They are not known if the function is out in a process.
+#[test]
+fn throttled_functions_are_added_up() {
+    let with = |mut profile: Profile, throttled: Throttled| {
+        let first = sample().functions[0].linkage.clone();
+        let found = profile.functions.iter_mut().find(|f| f.linkage == first);
+        found.unwrap().throttled = Some(throttled);
+        profile
+    };
+    let state = |calls_not_timed, since_ns, how| Throttled {
+        calls_not_timed,
+        since_ns,
+        how,
+    };
+    let counted = with(sample(), state(Some(3), 70, Throttling::Counted));
+    let also = with(other(2), state(Some(4), 50, Throttling::Counted));
+    let out = with(other(3), state(None, 90, Throttling::Out));
+    for (parts, expected) in [
+        (
+            vec![counted.clone()],
+            state(Some(3), 70, Throttling::Counted),
+        ),
+        (
+            vec![counted.clone(), also, other(4)],
+            state(Some(7), 50, Throttling::Counted),
+        ),
+        (vec![out, counted], state(None, 70, Throttling::Out)),
+        (
+            vec![
+                other(2),
+                with(sample(), state(Some(1), 2, Throttling::Counted)),
+            ],
+            state(Some(1), 2, Throttling::Counted),
+        ),
+    ] {
+        let sum = merged(&parts);
+        let first = &sample().functions[0].linkage;
+        for function in &sum.functions {
+            let throttled = (function.linkage == *first).then_some(expected);
+            assert_eq!(function.throttled, throttled, "{}", function.linkage);
+        }
     }
 }
 

@@ -56,3 +56,48 @@ impl Profile {
             .chain(self.throttled_line().map(Cow::Owned))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Options, summary, text};
+    use crate::sample::sample;
+
+    /// Each output names a throttled function and marks its total, but not its mean: that is of the
+    /// calls that were timed.
+    #[test]
+    fn no_output_shows_times_as_those_of_all_calls() {
+        for (how, said) in [
+            (Throttling::Counted, "only counted since 310 ms"),
+            (Throttling::Out, "taken out after 310 ms"),
+        ] {
+            let mut profile = sample();
+            let full = profile.clone();
+            profile.functions[0].throttled = Some(Throttled {
+                calls_not_timed: None,
+                since_ns: 310_000_000,
+                how,
+            });
+            let written = |profile: &Profile| {
+                let mut out = [Vec::new(), Vec::new()];
+                text(profile, &Options::default(), &mut out[0]).unwrap();
+                summary(profile, None, None, &mut out[1]).unwrap();
+                out.map(|out| String::from_utf8(out).unwrap())
+            };
+            let line = format!(
+                "throttled to keep the overhead low: {} ({said})",
+                profile.functions[0].name
+            );
+            for (throttled, full) in written(&profile).iter().zip(written(&full)) {
+                assert!(throttled.contains(&line), "{throttled}");
+                let later = "later calls of throttled functions are not counted";
+                assert_eq!(throttled.contains(later), how == Throttling::Out);
+                let marks = |text: &str| text.matches('≥').count();
+                assert!(marks(throttled) > marks(&full), "{throttled}");
+                assert!(!full.contains("throttled"), "{full}");
+            }
+            let means = |text: &str| text.matches("mean ≥").count();
+            assert_eq!(means(&written(&profile)[1]), means(&written(&full)[1]));
+        }
+    }
+}

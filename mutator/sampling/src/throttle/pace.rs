@@ -31,6 +31,11 @@ impl Pace {
         self.next
     }
 
+    /// True if nothing has changed in several looks.
+    pub fn is_quiet(&self) -> bool {
+        self.next >= SETTLED
+    }
+
     /// Notes a look that took this long, and was followed by a change if `has_changed`.
     pub fn looked(&mut self, took: Duration, has_changed: bool) {
         let next = if has_changed {

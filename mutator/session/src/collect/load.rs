@@ -21,7 +21,7 @@ pub struct Load {
     pub cpu_ns: u64,
     /// The part of the CPU time that the runtime knows it has taken, in nanoseconds.
     pub measuring_ns: u64,
-    /// The functions and points that are in, by id, ascending.
+    /// The functions and points that are in and can be measured less, by id, ascending.
     pub functions: Vec<FunctionLoad>,
 }
 
@@ -121,8 +121,9 @@ impl LoadReader {
         }
         let is_in = |load: &FunctionLoad| {
             let function = &document.functions[load.id];
-            // Edges are counted without calls.
-            function.is_in() && function.role.is_shown() && function.role != Role::Edges
+            // Edges are counted without calls, and a phase must be seen to end.
+            let may_change = function.role != Role::Edges && !function.is_phase;
+            function.is_in() && function.role.is_shown() && may_change
         };
         functions.retain(is_in);
         functions

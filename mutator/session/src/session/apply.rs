@@ -262,21 +262,38 @@ impl Locked<'_> {
     /// alone need. Writes the document. Ignores functions that are out. `why` describes the stops
     /// in the profile. Fails if the process cannot be changed.
     pub(super) fn remove(&mut self, why: &str, ids: &[usize]) -> Result<Changed, SessionError> {
+        let ids = self.take_out_wanted(why, ids)?;
+        self.make_up_for(why, &ids)?;
+        let name = |&id: &usize| self.document.functions[id].title();
+        Ok(Changed {
+            functions: ids.iter().map(name).collect(),
+            ..Changed::default()
+        })
+    }
+
+    /// The first part of [`Self::remove`], which takes out the probes. Returns the ids of the
+    /// functions among `ids` that were in. Does not write the document.
+    pub(super) fn take_out_wanted(
+        &mut self,
+        why: &str,
+        ids: &[usize],
+    ) -> Result<Vec<usize>, SessionError> {
         let Removal { ids, out } = decide_removal(&self.document, ids);
         self.take_out(why, &out)?;
         let now = clock::ns_since_start(self.segment.header(), clock::tsc());
         for &id in &ids {
             self.document.functions[id].out_ns = Some(now);
         }
-        replace_removed(self, &ids)?;
-        self.restore_calls(&ids)?;
+        Ok(ids)
+    }
+
+    /// The second part of [`Self::remove`]: adds what other functions need in place of those with
+    /// these ids, and writes the document.
+    pub(super) fn make_up_for(&mut self, why: &str, ids: &[usize]) -> Result<(), SessionError> {
+        replace_removed(self, ids)?;
+        self.restore_calls(ids)?;
         self.segment.write_document(&self.document)?;
-        take_out_last(self, why)?;
-        let name = |&id: &usize| self.document.functions[id].title();
-        Ok(Changed {
-            functions: ids.iter().map(name).collect(),
-            ..Changed::default()
-        })
+        take_out_last(self, why)
     }
 
     /// Restores the patches of functions whose edges (`ids`) are no longer counted, and whose calls

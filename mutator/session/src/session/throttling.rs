@@ -18,33 +18,53 @@ const WHY: &str = "throttle";
 impl Session {
     /// Measures functions less, by id: those of `counted` are only counted from now on, and the
     /// probes of those in `out` are taken out. The profile says so of each. Ignores functions that
-    /// are out.
+    /// are out. [`Self::settle`] is to follow for the functions of `out`, when there is time.
     ///
     /// # Errors
     /// The session cannot be locked, or the process cannot be changed.
     pub fn throttle(&mut self, counted: &[usize], out: &[usize]) -> Result<Changed, SessionError> {
         self.change(None, |locked| {
-            let mut changed = if out.is_empty() {
-                Changed::default()
-            } else {
-                take_out(locked, out)?
-            };
+            let mut changed = Changed::default();
+            take_out(locked, out)?;
             only_count(locked, counted, &mut changed)?;
-            if counted.is_empty() {
-                // The removal has written it.
-                locked.note_written();
-            } else {
-                locked.write_last()?;
-            }
+            locked.write_last()?;
             Ok(changed)
+        })
+    }
+
+    /// Adds what other functions need in place of the functions with these ids, which
+    /// [`Self::throttle`] has taken out: until then, tail calls to them end the times of their
+    /// callers.
+    ///
+    /// # Errors
+    /// The session cannot be locked, or the process cannot be changed.
+    pub fn settle(&mut self, out: &[usize]) -> Result<(), SessionError> {
+        self.change(None, |locked| {
+            locked.make_up_for(WHY, out)?;
+            locked.note_written();
+            Ok(())
         })
     }
 }
 
-fn take_out(locked: &mut Locked<'_>, ids: &[usize]) -> Result<Changed, SessionError> {
+fn take_out(locked: &mut Locked<'_>, ids: &[usize]) -> Result<(), SessionError> {
     let ids = is_in(locked, ids);
+    if ids.is_empty() {
+        return Ok(());
+    }
     note(locked, &ids, Throttling::Out);
-    locked.remove(WHY, &ids)
+    let ids = locked.take_out_wanted(WHY, &ids)?;
+    // A child must not record into the counters of its parent for a moment.
+    let functions = &locked.document.functions;
+    let creates = ids
+        .iter()
+        .copied()
+        .filter(|&id| functions[id].children.is_some());
+    let creates: Vec<usize> = creates.collect();
+    if creates.is_empty() {
+        return Ok(());
+    }
+    locked.make_up_for(WHY, &creates)
 }
 
 fn only_count(
