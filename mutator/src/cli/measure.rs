@@ -88,7 +88,7 @@ pub struct Measure {
     /// them. `ipath mark` begins phases from another terminal
     #[arg(long, value_name = "PATTERN")]
     pub phase: Vec<String>,
-    /// Maximum number of values per path for --by; further ones share one
+    /// Maximum number of values per path and phase for --by; further ones share one
     #[arg(long, value_name = "N", default_value_t = ipath_session::session::MAX_VALUES,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub max_values: u64,

@@ -122,7 +122,7 @@ pub fn intern_longer(path: u32, sites: &[u64]) -> Result<u32, Shortage> {
 }
 
 /// The path of [`intern_longer`] for calls of `path` that are kept apart ([`abi::apart`]). Beyond
-/// the limit on those of one path, the path with the sites `others` instead.
+/// the limit on their number, the path with the sites `others` instead.
 ///
 /// # Errors
 /// As for [`intern`].
@@ -130,14 +130,15 @@ pub fn intern_apart(path: u32, sites: &[u64], others: &[u64]) -> Result<u32, Sho
     if let Some(known) = find_inside(path, sites) {
         return Ok(known);
     }
+    let rest = intern_longer(path, others)?;
     // The end of a path has no child, so the field is free.
-    let number = node(path).likely.fetch_add(1, Ordering::Relaxed);
+    let known = &node(rest).likely;
     let limit = ipath_parameters.max_values.load(Ordering::Relaxed);
-    if u64::from(number) < limit {
-        return intern_longer(path, sites);
+    if u64::from(known.load(Ordering::Relaxed)) >= limit {
+        return Ok(rest);
     }
-    node(path).likely.fetch_sub(1, Ordering::Relaxed);
-    intern_longer(path, others)
+    known.fetch_add(1, Ordering::Relaxed);
+    intern_longer(path, sites)
 }
 
 /// The parent and the key of the node that ends a path.
