@@ -2,7 +2,7 @@
  *
  *     kept_apart [THREADS]
  *
- * Lines: `number N CALLS`, `text TEXT CALLS`, `result N CALLS` for the calls of work, `phase WORK
+ * Lines: `FIELD N CALLS` for each field of what handle is given, `number N CALLS`, `text TEXT CALLS`, `result N CALLS` for the calls of work, `phase WORK
  * NAPS` for the calls in each call of iterate, `outside WORK NAPS` for the others, and `long INNER
  * OUTER`: the naps of at least 3 ms as measured inside and around the call.
  */
@@ -28,6 +28,24 @@ static std::mutex guard;
 static std::map<long, long> numbers, results;
 static std::map<std::string, long> texts;
 static std::vector<counts> phases(1);
+struct base {
+    long id;
+};
+
+struct request : base {
+    int padding, len;
+    union {
+        unsigned flags;
+        float number;
+    };
+    struct {
+        short tag;
+        unsigned char kind;
+        unsigned bits : 3;
+    } head;
+};
+
+static std::map<std::string, std::map<long, long>> fields;
 static thread_local size_t phase;
 static std::atomic<long> inner, outer;
 static const double LIMIT = 0.003;
@@ -62,6 +80,30 @@ extern "C" NOINLINE void nap(int ms)
         nanosleep(&t, nullptr);
     }
     inner += now() - begun >= LIMIT;
+}
+
+extern "C" NOINLINE int handle(const request *given)
+{
+    std::lock_guard<std::mutex> held(guard);
+    fields["id"][given->id]++;
+    fields["len"][given->len]++;
+    fields["flags"][given->flags]++;
+    fields["head.tag"][given->head.tag]++;
+    fields["head.kind"][given->head.kind]++;
+    return given->len;
+}
+
+static NOINLINE void handle_all()
+{
+    request given = {};
+    for (int i = 0; i < 300; i++) {
+        given.id = i % 4 + (1L << 40);
+        given.len = i % 3 - 1;
+        given.flags = i % 2 ? 0xffffffffu : 7;
+        given.head.tag = (short)-(i % 5);
+        given.head.kind = (unsigned char)(200 + i % 2);
+        handle(&given);
+    }
 }
 
 static NOINLINE void nap_for(int ms)
@@ -122,6 +164,10 @@ int main(int argc, char **argv)
     for (auto &one : all)
         one.join();
     nap_for(0);
+    handle_all();
+    for (auto &[field, values] : fields)
+        for (auto &[value, calls] : values)
+            printf("%s %ld %ld\n", field.c_str(), value, calls);
     for (auto &[number, calls] : numbers)
         printf("number %ld %ld\n", number, calls);
     for (auto &[text, calls] : texts)

@@ -135,6 +135,31 @@ fn calls_are_kept_apart_by_texts() {
     assert_eq!(found, printed.collect());
 }
 
+/// The places of fields are those of the debug information, also in a base, in an unnamed union and
+/// in a nested structure.
+#[test]
+fn calls_are_kept_apart_by_fields() {
+    for field in ["id", "len", "flags", "head.tag", "head.kind"] {
+        let by = format!("arg1->{field}");
+        let measured = Measured::of(&["-f", "handle", "--by", &by], "0");
+        let found = measured.calls_by("handle", |path| path["by"].as_i64().expect("a number"));
+        let printed: BTreeMap<i64, u64> = measured.pairs(field).into_iter().collect();
+        assert_eq!(found, printed, "{field}");
+    }
+    for (field, cause) in [
+        ("none", "request has no field `none`"),
+        ("head", "`head` is no integer"),
+        ("head.bits", "`bits` has no address of its own"),
+        ("number", "`number` is no integer"),
+        ("len.more", "`more` is a field of something without fields"),
+    ] {
+        let by = format!("arg1->{field}");
+        let run = Run::ipath(["run", "-f", "handle", "--by", &by, "--"]);
+        let finished = run.arg(kept_apart()).run().expect(1);
+        assert!(finished.stderr.contains(cause), "{}", finished.stderr);
+    }
+}
+
 /// Beyond the limit on values, calls share one.
 #[test]
 fn values_without_room_share_one() {
@@ -239,6 +264,11 @@ fn kept_apart_by_all_at_once() {
     let found = measured.calls_by("work", |path| path["by"].as_i64().expect("a number"));
     let printed: BTreeMap<i64, u64> = measured.pairs("result").into_iter().collect();
     assert_eq!(found, printed);
+    // Calls of the phase function have no such value, and are measured all the same.
+    for path in measured.paths("iterate") {
+        let is_timed = path["metrics"]["wall"]["sum"].as_u64() > Some(0);
+        assert!(is_timed || path["unwound"] == 1, "{path}");
+    }
     let mut in_phases: Vec<i64> = (measured.calls_in_phases("work").into_iter())
         .filter(|&(phase, _)| phase > 0)
         .map(|(_, calls)| calls as i64)
@@ -414,6 +444,7 @@ fn what_keeps_nothing_apart_is_refused() {
     for (options, cause) in [
         (&["--by", "arg7"][..], "--by 'arg7'"),
         (&["--by", "ret:str"], "--by 'ret:str'"),
+        (&["--by", "arg1->"], "--by 'arg1->'"),
         (&["--by", ""], "--by ''"),
         (&["--slower", "soon"], "soon"),
         (&["--phase", "iterate", "-m", "count"], "--phase"),

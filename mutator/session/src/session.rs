@@ -115,6 +115,7 @@ pub use refusal::{Refusal, Refused};
 pub use select::{Missed, Query, Selection, select_in_file, select_in_modules};
 pub use shown::Places;
 pub use unmatched::{Hidden, Unmatched};
+pub use values::WantedValues;
 pub use witnesses::has_leak_check;
 
 /// The environment variable that makes the runtime verify its remembered walks, for tests. It then

@@ -78,7 +78,7 @@ pub struct Measure {
     #[arg(long, value_name = "PATTERN", conflicts_with = "depth")]
     pub not_under: Vec<String>,
     /// Keep calls of one path apart by a value: arg1 to arg6, ret, arg1:str (the text that an
-    /// argument points to) or tid
+    /// argument points to), arg1->len (a field of what it points to) or tid
     #[arg(long, value_name = "VALUE")]
     pub by: Option<String>,
     /// Keep calls that take at least this time apart from others of their path (10ms)

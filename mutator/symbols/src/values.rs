@@ -8,6 +8,7 @@ mod bare;
 mod by_reference;
 mod described;
 mod entries;
+mod field;
 mod function;
 mod item;
 mod language;
@@ -21,6 +22,7 @@ mod spelling;
 mod tests;
 pub(crate) mod value;
 
+pub use field::Field;
 pub use item::Item;
 pub use reason::{Reason, Unreadable};
 pub use signature::Signature;
@@ -29,6 +31,7 @@ pub use value::{Kind, Value, ValueRegister};
 use crate::lines::{self, Lines};
 use described::Described;
 use entries::{Entries, Entry, Side};
+use field::NoField;
 use function::Starts;
 use language::Language;
 use patcher::function::Function;
@@ -71,6 +74,33 @@ impl<'l, 'd> Values<'l, 'd> {
             function.name()
         };
         Signature::new(name, known)
+    }
+
+    /// The integer in a field of what an argument points to, for example `len` or `head.len`.
+    ///
+    /// # Errors
+    /// There is none, or the debug information does not describe it: the reason, for users.
+    pub fn field(&self, function: &Function, number: u8, path: &str) -> Result<Field, String> {
+        let names: Vec<&str> = path.split('.').collect();
+        let unknown = || "its debug information is missing, which names the fields".to_owned();
+        let (lines, entries) = self.described.as_ref().ok_or_else(unknown)?;
+        let refused = |reason: Reason| {
+            let function = function.name();
+            let item = Item::Argument(number);
+            let unreadable = Unreadable {
+                function,
+                item,
+                what: None,
+                reason,
+            };
+            unreadable.to_string()
+        };
+        let entry = self.entry(lines, entries, function).map_err(refused)?;
+        let found = field::field(entries, &entry.ok_or_else(unknown)?, number, &names);
+        found.map_err(|why| match why {
+            NoField::Reason(reason) => refused(reason),
+            NoField::Other(why) => why,
+        })
     }
 
     /// The description by debug information. `None` if it does not know the function. Fails if the

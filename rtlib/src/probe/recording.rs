@@ -106,6 +106,10 @@ pub(super) unsafe fn record_slowly(
         };
         let of_call = matches!(entering, Entering::Function(_)).then_some(&values);
         if !has_exits {
+            if shared::keeps_phases() && walk.is_told {
+                note_stack(thread, &walk, root);
+                coroutines::arrive(calls, ledger, walk.stack);
+            }
             if parameters::kind(function) == Kind::Ending || shared::keeps_phases() {
                 list::lock_own(calls);
                 close_left_behind(calls, walker, walk.stack, slot);

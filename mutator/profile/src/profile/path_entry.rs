@@ -10,9 +10,10 @@ use super::process::Spreads;
 /// A call path into a function, and the cost of its calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathEntry {
-    /// Index into [`Profile::functions`].
+    /// Index into [`Profile::functions`](super::Profile::functions).
     pub function: usize,
-    /// Indexes into [`Profile::frames`], from the function's caller outwards.
+    /// Indexes into [`Profile::frames`](super::Profile::frames), from the function's caller
+    /// outwards.
     pub stack: Vec<usize>,
     /// True if the last frame is a known root, the code contradicts no edge, and no exception was
     /// being delivered in a frame.
@@ -25,18 +26,19 @@ pub struct PathEntry {
     /// apart.
     #[serde(default)]
     pub thread: Option<u32>,
-    /// Index into [`Profile::processes`], if the paths of each process are kept apart.
+    /// Index into [`Profile::processes`](super::Profile::processes), if the paths of each process
+    /// are kept apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<usize>,
-    /// Index into [`Session::phases`]: the phase in which the calls began. `None` unless paths are
-    /// kept apart by phase.
+    /// Index into [`Session::phases`](super::Session::phases): the phase in which the calls began.
+    /// `None` unless paths are kept apart by phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<usize>,
-    /// The value of the calls ([`Session::by`]). `None` unless paths are kept apart by a value, and
-    /// for calls without one.
+    /// The value of the calls ([`Session::by`](super::Session::by)). `None` unless paths are kept
+    /// apart by a value, and for calls without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<ByValue>,
-    /// True if the calls took at least [`Session::slower_ns`].
+    /// True if the calls took at least [`Session::slower_ns`](super::Session::slower_ns).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slower: bool,
     /// The number of activations that ended by an exception or longjmp. `None` if exits are not

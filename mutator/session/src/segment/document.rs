@@ -20,6 +20,7 @@ use super::schema::{CounterDoc, SchemaDoc};
 use super::site::SiteDoc;
 use super::throttled::ThrottledDoc;
 use super::{Segment, SegmentError, addresses};
+use crate::apart::By;
 use ipath_profile::clock::ExitClock;
 use ipath_target::fault_injection::step;
 use ipath_target::process::Extent;
@@ -370,6 +371,11 @@ impl Document {
     /// True if calls of one path are kept apart by phase, by a value or by their time.
     pub fn keeps_apart(&self) -> bool {
         self.by.is_some() || self.slower_ns.is_some() || self.keeps_phases()
+    }
+
+    /// The value by which calls of one path are kept apart. `None` if there is none.
+    pub fn by(&self) -> Option<By> {
+        self.by.as_ref()?.parse().ok()
     }
 
     /// True if paths are kept apart by phase.

@@ -105,16 +105,17 @@ impl Document {
         self.number_of(schema)
     }
 
-    /// The number of a schema like `of` that keeps no calls apart by a value: that of a phase,
-    /// whose calls are apart already.
+    /// The number of a schema like `of` that keeps calls apart by the value `by`, or by none if
+    /// that is 0, as for a phase, whose calls are apart already. It is `of` if that keeps none
+    /// apart.
     ///
     /// # Errors
     /// There is no room for another schema.
-    pub fn without_value(&mut self, of: u8) -> Result<u8, TooMuch> {
+    pub fn with_value(&mut self, of: u8, by: u64) -> Result<u8, TooMuch> {
         match self.schema_of(of) {
             Some(schema) if schema.by != 0 => {
                 let schema = SchemaDoc {
-                    by: 0,
+                    by,
                     ..schema.clone()
                 };
                 self.number_of(schema)

@@ -6,7 +6,7 @@ use abi::counter::words;
 use abi::schema::{ColumnRule, Derived, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use serde::{Deserialize, Serialize};
 
-use crate::apart::By;
+use crate::apart::{By, item_of};
 use crate::condition::{Condition, Operand, Relation};
 use crate::counter::Event;
 use crate::metric::{Metric, number_of};
@@ -26,6 +26,7 @@ pub struct SchemaDoc {
     #[serde(default)]
     pub bound: i64,
     /// The value by which calls of one path are kept apart ([`By::encode`]); 0 if there is none.
+    /// For a field, each function has a schema with its place.
     #[serde(default)]
     pub by: u64,
     /// Ticks from which on a call is kept apart as a long one; 0 if none is.
@@ -129,10 +130,10 @@ impl SchemaDoc {
     }
 
     /// Keeps calls of one path apart by a value, and those of at least this many nanoseconds.
-    pub fn keep_apart(&mut self, by: Option<By>, slower_ns: Option<u64>, hz: u64) {
+    pub fn keep_apart(&mut self, by: Option<&By>, slower_ns: Option<u64>, hz: u64) {
         const NS: u128 = 1_000_000_000;
         let ticks = |ns: u64| (u128::from(ns) * u128::from(hz)).div_ceil(NS);
-        self.by = by.map_or(0, By::encode);
+        self.by = by.map_or(0, |by| by.encode(None));
         self.long = slower_ns.map_or(0, |ns| u64::try_from(ticks(ns)).unwrap_or(u64::MAX).max(1));
         self.find_sources();
     }
@@ -196,7 +197,7 @@ impl SchemaDoc {
     pub fn items(&self) -> Vec<Item> {
         let derived: Vec<Derived> = self.derived().collect();
         let is_of = |item: &Item| derived.contains(&Derived::Value(number_of(*item)));
-        let by = By::decode(self.by).map(By::item);
+        let by = item_of(self.by);
         let is_wanted = |item: &Item| is_of(item) || by == Some(*item);
         Item::all().filter(is_wanted).collect()
     }
@@ -204,7 +205,7 @@ impl SchemaDoc {
     /// True if part of the schema is known only when a call ends.
     pub fn needs_exits(&self) -> bool {
         self.derived().any(|derived| !derived.is_at_entry())
-            || By::decode(self.by).is_some_and(By::needs_exits)
+            || item_of(self.by) == Some(Item::Return)
             || self.long != 0
     }
 

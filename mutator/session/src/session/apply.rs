@@ -23,6 +23,7 @@ use super::relaid::{function_of, without_edges};
 use super::shown::by_shown_name;
 use super::stack_scan::Stacks;
 use super::traps::handle_traps;
+use super::values::WantedValues;
 use super::windows::give_up;
 use super::witnesses::unfollowed;
 use super::write::{Part, switch};
@@ -62,7 +63,8 @@ impl Session {
             exits: schema.needs_exits(),
         };
         let mut selected = select_in(&self.process, patterns, wanted)?;
-        selected.find_values(&schema.items());
+        let wanted = WantedValues::of(schema.items(), self.document.by().as_ref());
+        selected.find_values(&wanted);
         selected.selection.remeasure = remeasure;
         Ok(selected)
     }

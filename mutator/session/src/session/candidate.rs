@@ -40,6 +40,9 @@ pub struct Candidate {
     pub values: u64,
     /// Why a requested value cannot be read. `None` if all can be read.
     pub unreadable: Option<String>,
+    /// The place of the field by which calls are kept apart ([`abi::apart::By::encode`]). `None` if
+    /// they are not kept apart by a field.
+    pub by: Option<u64>,
     /// The requested values that cannot be read.
     pub unread: Vec<Item>,
     /// True without debug information about the function's values. Registers are then read as they
@@ -118,6 +121,7 @@ impl Candidate {
             traps: false,
             values: 0,
             unreadable: None,
+            by: None,
             unread: Vec::new(),
             is_bare: false,
             points: Vec::new(),

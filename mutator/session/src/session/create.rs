@@ -18,6 +18,7 @@ use super::pending::{AT_FIRST, note_met};
 use super::quiet::{populate_columns, reserve_after};
 use super::tables::prepare_all;
 use super::under::Filters;
+use super::values::WantedValues;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::apart::By;
 use crate::condition::{Condition, Operand};
@@ -122,7 +123,7 @@ impl Default for Options {
 
 impl Options {
     /// The values of a call that the metrics and the condition need.
-    pub fn items(&self) -> Vec<Item> {
+    pub fn items(&self) -> WantedValues {
         let of = |metric: &Metric| match metric {
             Metric::Value(item) => Some(*item),
             _ => None,
@@ -132,14 +133,14 @@ impl Options {
             Operand::Item(item) => Some(item),
             Operand::Timer(_) => None,
         });
-        let by = self.by.map(By::item);
+        let by = self.by.as_ref().map(By::item);
         let mut items: Vec<Item> = self.metrics.iter().filter_map(of).collect();
         for item in compared.into_iter().chain(by) {
             if !items.contains(&item) {
                 items.push(item);
             }
         }
-        items
+        WantedValues::of(items, self.by.as_ref())
     }
 
     /// Returns an error if the metrics need system calls, which the runtime must not make here.
@@ -148,7 +149,7 @@ impl Options {
             Operand::Timer(timer) => Metric::named(timer.name()),
             Operand::Item(_) => None,
         });
-        if let Some(by) = self.by.filter(|by| by.needs_system_calls()) {
+        if let Some(by) = self.by.as_ref().filter(|by| by.needs_system_calls()) {
             return Err(SessionError::NeedsSystemCalls(by.to_string()));
         }
         let mut all = self.metrics.iter().cloned().chain(timer);
@@ -164,7 +165,7 @@ impl Options {
             entry: true,
             exits: self.metrics.iter().any(|metric| metric.needs_exits())
                 || self.condition.as_ref().is_some_and(Condition::needs_exits)
-                || self.by.is_some_and(By::needs_exits)
+                || self.by.as_ref().is_some_and(By::needs_exits)
                 || self.slower_ns.is_some(),
         }
     }
@@ -459,7 +460,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         tells_of_exits: options.tells_of_exits,
         metrics,
         notes,
-        by: options.by.map(|by| by.to_string()),
+        by: options.by.as_ref().map(By::to_string),
         slower_ns: options.slower_ns,
         phases: options.phases.clone(),
         is_filtered: !options.under.is_empty() || !options.not_under.is_empty(),
@@ -479,7 +480,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     document.schema = document.measure(&options.metrics, options.condition.as_ref(), hz)?;
     if options.by.is_some() || options.slower_ns.is_some() {
         let mut schema = document.schemas[usize::from(document.schema)].clone();
-        schema.keep_apart(options.by, options.slower_ns, hz);
+        schema.keep_apart(options.by.as_ref(), options.slower_ns, hz);
         document.schema = document.number_of(schema)?;
     }
     Ok(document)

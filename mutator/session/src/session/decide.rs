@@ -61,6 +61,7 @@ pub(super) fn decide(
     changed.bare = bare.map(|c| c.name.clone()).collect();
     let before = measures_of(&document);
     let is_other = selection.remeasure.is_some();
+    let schemas = document.schemas.len();
     let mut turns = decide_turns(&mut document, &mut selection, made)?;
     let (candidates, known) = in_turn(
         &mut document,
@@ -85,6 +86,8 @@ pub(super) fn decide(
     }
     ids.extend(known);
     ids.extend(carriers_of(&document, &ids));
+    // Some functions may have a schema of their own.
+    let is_other = is_other || document.schemas.len() > schemas;
     Ok(Change {
         document,
         before,

@@ -16,6 +16,7 @@ use patcher::select::Pattern;
 
 use super::locked::Locked;
 use super::select::{Selection, select};
+use super::values::WantedValues;
 use super::{Changed, Selected, Session, SessionError, allowed, slices};
 use crate::segment::{Document, FunctionDoc, PendingDoc, Role, SchemaDoc, Witness};
 use ipath_profile::clock;
@@ -204,7 +205,7 @@ impl Session {
             modules: new,
             selection,
         };
-        selected.find_values(&items);
+        selected.find_values(&WantedValues::of(items, self.document.by().as_ref()));
         let Selected {
             modules, selection, ..
         } = selected;

@@ -22,9 +22,9 @@ use super::relaid::with_edges;
 use super::rows::row_of;
 use super::spans::{paths, spans};
 use super::spots::{inside, places, unmatched, unreadable};
+use super::values::WantedValues;
 use super::{Changed, Selected, Selection, Session, SessionError};
 use crate::segment::{CopyDoc, Document, FunctionDoc, RefusedDoc, Role};
-use ipath_symbols::values::Item;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};
 
@@ -46,12 +46,12 @@ impl Selected {
 
     /// Completes a selection by patterns: adds the points at these places, permits breakpoints if
     /// allowed, and locates these values of each function.
-    pub fn complete(&mut self, spots: &[Spot], allows_traps: bool, items: &[Item]) {
+    pub fn complete(&mut self, spots: &[Spot], allows_traps: bool, wanted: &WantedValues) {
         self.find_points(spots);
         if allows_traps {
             self.selection.allow_traps();
         }
-        self.find_values(items);
+        self.find_values(wanted);
     }
 }
 

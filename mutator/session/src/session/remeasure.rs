@@ -113,12 +113,15 @@ fn decide_all(
     for candidate in measured.filter(|c| c.role.is_measured() && c.relaid.is_none()) {
         candidate.schema = of_new;
         if document.is_phase(candidate) {
-            candidate.schema = document.without_value(of_new)?;
+            candidate.schema = document.with_value(of_new, 0)?;
             let items = document.schema_of(candidate.schema).map(SchemaDoc::items);
             let items = items.unwrap_or_default();
             if !candidate.unread.iter().any(|item| items.contains(item)) {
                 candidate.unreadable = None;
             }
+        }
+        if let Some(by) = candidate.by.filter(|_| !document.is_phase(candidate)) {
+            candidate.schema = document.with_value(of_new, by)?;
         }
         let Some(id) = row_of(document, candidate) else {
             continue;
@@ -127,7 +130,7 @@ fn decide_all(
         let (is_in, of, values) = (function.is_in(), function.schema, function.values);
         candidate.schema = match &selection.remeasure {
             Some(change) if is_in => document.remeasure(of, change, made)?,
-            Some(_) => of_new,
+            Some(_) => candidate.schema,
             None => of,
         };
         if candidate.schema != of && candidate.unreadable.is_none() {

@@ -7,18 +7,39 @@ use std::sync::Arc;
 use abi::value;
 
 use super::{Selected, Selection};
+use crate::apart::By;
 use crate::metric::number_of;
 use ipath_symbols::lines::{Lines, Places};
 use ipath_symbols::values::{Item, Kind, Value, ValueRegister, Values};
 use ipath_target::process::modules::Module;
 use ipath_target::progress::Step;
 
+/// The values of calls to locate.
+#[derive(Clone, Debug, Default)]
+pub struct WantedValues {
+    /// Arguments and return values.
+    items: Vec<Item>,
+    /// A field of what an argument points to, by which calls are kept apart.
+    field: Option<By>,
+}
+
+impl WantedValues {
+    /// These items, and the field if calls are kept apart by one.
+    pub fn of(items: Vec<Item>, by: Option<&By>) -> Self {
+        let field = by.filter(|by| matches!(by, By::Field(..)));
+        Self {
+            items,
+            field: field.cloned(),
+        }
+    }
+}
+
 impl Selected {
     /// Locates these values of each function. A function is refused if one of its values cannot be
     /// read.
-    pub fn find_values(&mut self, items: &[Item]) {
-        if !items.is_empty() {
-            self.selection.find_values(&self.modules, items);
+    pub fn find_values(&mut self, wanted: &WantedValues) {
+        if !wanted.items.is_empty() {
+            self.selection.find_values(&self.modules, wanted);
         }
     }
 }
@@ -26,7 +47,7 @@ impl Selected {
 impl Selection {
     /// Locates these values of each function. A function is refused if one of its values cannot be
     /// read.
-    fn find_values(&mut self, modules: &[Module], items: &[Item]) {
+    fn find_values(&mut self, modules: &[Module], wanted: &WantedValues) {
         let mut by_module: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (index, candidate) in self.candidates.iter().enumerate() {
             by_module.entry(candidate.module).or_default().push(index);
@@ -43,7 +64,7 @@ impl Selection {
                 let signature = values.of(&candidate.plan.function);
                 candidate.values = 0;
                 candidate.is_bare = signature.is_bare();
-                for &item in items {
+                for &item in &wanted.items {
                     let read = signature.read(item).map_err(|e| e.to_string());
                     match read.and_then(|value| place(item, &value)) {
                         Ok(byte) => {
@@ -52,6 +73,17 @@ impl Selection {
                         Err(reason) => {
                             candidate.unreadable.get_or_insert(reason);
                             candidate.unread.push(item);
+                        }
+                    }
+                }
+                if let Some(by @ By::Field(number, path)) = &wanted.field {
+                    match values.field(&candidate.plan.function, *number, path) {
+                        Ok(field) => candidate.by = Some(by.encode(Some(field))),
+                        Err(reason) => {
+                            candidate
+                                .unreadable
+                                .get_or_insert(format!("{by}: {reason}"));
+                            candidate.unread.push(by.item());
                         }
                     }
                 }
