@@ -122,6 +122,9 @@ pub struct Parameters {
     /// The number of [`FilterRange`](crate::filter::FilterRange) in use; 0 if all paths are
     /// recorded.
     pub filters: AtomicU64,
+    /// 1 if an entry must check which stack its walk has found: some paths are not recorded, or the
+    /// runtime has seen coroutines.
+    pub checks_stacks: AtomicU64,
     /// The number of functions that a path must pass through.
     pub filter_items: AtomicU64,
     /// Maximum number of values and phases by which calls of one path are kept apart.
@@ -315,7 +318,7 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 120 + 48 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 128 + 48 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
     assert!(size_of::<CopiedCode>() == 32 && size_of::<CopiedPc>() == 16);
 };

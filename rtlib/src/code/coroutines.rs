@@ -23,6 +23,8 @@ pub fn are_known() -> bool {
 /// Notes that the program has coroutines. The first time, it begins another epoch if paths are cut
 /// at a depth.
 pub fn note() {
+    // The stubs look at this first.
+    ipath_parameters.checks_stacks.store(1, Ordering::Relaxed);
     let is_first = ipath_coroutines.swap(1, Ordering::Relaxed) == 0;
     if is_first && ipath_parameters.depth.load(Ordering::Relaxed) != 0 {
         // Cut walks were cached without the words that prove the identity of their stack.

@@ -61,6 +61,7 @@ pub static ipath_parameters: Parameters = Parameters {
     depth: AtomicU64::new(0),
     folds: AtomicU64::new(0),
     filters: AtomicU64::new(0),
+    checks_stacks: AtomicU64::new(0),
     filter_items: AtomicU64::new(0),
     max_values: AtomicU64::new(0),
     distrust: AtomicU64::new(0),

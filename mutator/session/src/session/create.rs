@@ -276,6 +276,9 @@ impl Session {
             parameters.loader_state.store(state.0, Relaxed);
         }
         parameters.filters.store(filters.len(), Relaxed);
+        parameters
+            .checks_stacks
+            .store(u64::from(filters.len() > 0), Relaxed);
         parameters.filter_items.store(filters.items.into(), Relaxed);
         let filled = fill_image(&mut locked, image, hz, &parameters, &filters);
         let result = filled.and_then(|()| {
@@ -388,6 +391,7 @@ impl Session {
             depth: options.depth.into(),
             folds: u64::from(options.collapse_recursion).into(),
             filters: 0.into(),
+            checks_stacks: 0.into(),
             filter_items: 0.into(),
             max_values: options.max_values.into(),
             distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),

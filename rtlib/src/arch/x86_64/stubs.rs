@@ -263,6 +263,7 @@ macro_rules! entry_stub {
         run_record = const offset_of!(Run, record),
         run_stack = const offset_of!(Run, stack),
         elsewhere = const ELSEWHERE,
+        checks_stacks = const offset_of!(Parameters, checks_stacks),
         run_cost = const offset_of!(Run, cost),
         costs = sym ipath_costs,
         inside = const offset_of!(Costs, inside),

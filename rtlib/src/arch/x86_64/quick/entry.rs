@@ -79,10 +79,12 @@ macro_rules! entry {
             $crate::arch::x86_64::quick::thread::done!(),
             "
     // The innermost activation is on another stack.
-34: cmp rax, {elsewhere}               // is the path one that is not recorded?
+34: cmp dword ptr [rip + {parameters} + {checks_stacks}], 0 // must stacks be checked?
+    je 30b                             // no: a handler's stack, or a path without its root
+    cmp rax, {elsewhere}               // is the path one that is not recorded?
     je 46f                             // yes: ignore the call
     cmp dword ptr [rip + {coroutines}], 0 // does the program have coroutines?
-    je 30b                             // no: a handler's stack, or a path without its root
+    je 30b                             // no: as above
     jmp 7f                             // the walk may be a coroutine's: compiled code decides
 46:
             ",
