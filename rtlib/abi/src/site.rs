@@ -1,10 +1,11 @@
 //! The keys of the calling-context tree: call sites, and what follows them on a path.
 
-/// Bit of [`Node::key`](crate::segment::Node::key) that distinguishes the end of a path from a call site.
+/// Bit of [`Node::key`](crate::segment::Node::key) that distinguishes the end of a path from a call
+/// site.
 pub const NODE_IS_PATH: u64 = 1 << 63;
 
-/// Bit at which the module of a call site begins in [`Node::key`], above all addresses of a
-/// process.
+/// Bit at which the module of a call site begins in [`Node::key`](crate::segment::Node::key), above
+/// all addresses of a process.
 const SITE_MODULE: u32 = 48;
 
 /// The call site that returns to `address`. `module` is 0 if the file mapped there is the first one
