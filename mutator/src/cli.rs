@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use clock::Clock;
-pub use measure::{Measure, Patterns};
+pub use measure::{Measure, PathOf, Patterns};
 pub use of::{MayBeOf, Of, Subject};
 pub use output::Output;
 use parse::{address, duration, ranks, share};

@@ -1,6 +1,7 @@
 //! The actions of probes: the drivers that the stubs call.
 
 mod busy;
+mod called;
 mod departing;
 mod ending;
 pub mod entry;
@@ -13,6 +14,7 @@ pub mod path;
 pub mod point;
 mod recording;
 mod registering;
+mod remembering;
 pub mod span;
 mod switches;
 pub mod timed_path;

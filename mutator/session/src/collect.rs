@@ -2,6 +2,7 @@
 
 mod apart;
 mod build;
+mod callers;
 mod counters;
 mod described;
 mod edges;

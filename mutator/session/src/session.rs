@@ -81,9 +81,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use abi::count::{Bank, FIRST};
 use abi::image::{
-    SYMBOL_ALIVE, SYMBOL_COUNT_STUB, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB,
-    SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_PATH_STUB, SYMBOL_PATHS,
-    SYMBOL_POINT_STUB, SYMBOL_SPAN_END_STUB, SYMBOL_SPAN_STUB, SYMBOL_TAIL_STUB,
+    SYMBOL_ALIVE, SYMBOL_CALLED_STUB, SYMBOL_COUNT_STUB, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB,
+    SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_PATH_STUB,
+    SYMBOL_PATHS, SYMBOL_POINT_STUB, SYMBOL_SPAN_END_STUB, SYMBOL_SPAN_STUB, SYMBOL_TAIL_STUB,
     SYMBOL_TIMED_PATH_END_STUB, SYMBOL_TIMED_PATH_STUB, SYMBOL_VERIFIED_ENTRY_STUB,
     SYMBOL_VERIFIED_POINT_STUB, SYMBOL_VERIFIED_SPAN_STUB, SYMBOL_VERIFIED_TIMED_PATH_STUB,
 };
@@ -394,7 +394,7 @@ impl Session {
     /// The first bytes of each trampoline region: the addresses of the runtime's stubs, in the
     /// order of `place::Cell`, and that of the table of banks.
     fn cells(&self) -> Result<Vec<u8>, SessionError> {
-        let [entry, point, span, path] = match std::env::var_os(VERIFY) {
+        let [mut entry, point, span, path] = match std::env::var_os(VERIFY) {
             Some(_) => [
                 SYMBOL_VERIFIED_ENTRY_STUB,
                 SYMBOL_VERIFIED_POINT_STUB,
@@ -408,6 +408,9 @@ impl Session {
                 SYMBOL_TIMED_PATH_STUB,
             ],
         };
+        if self.document.callers_only {
+            entry = SYMBOL_CALLED_STUB;
+        }
         let mut cells = Vec::new();
         for symbol in [
             entry,

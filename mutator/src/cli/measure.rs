@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::clock::Clock;
 use super::parse::{duration, share};
@@ -54,6 +54,16 @@ impl Patterns {
     }
 }
 
+/// What the paths of a session consist of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PathOf {
+    /// All functions on the stack
+    #[default]
+    Stack,
+    /// The measured functions only: no walk, so a call costs the same at any depth
+    Probes,
+}
+
 /// The metrics, and how calls are recorded.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("several").multiple(true)))]
@@ -95,6 +105,9 @@ pub struct Measure {
     /// Keep the K innermost callers
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub depth: Option<u64>,
+    /// What a path consists of
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub path: PathOf,
     /// Fold recursion: a call site that is already on the path cuts the path back to its first
     /// place, counted from the root. So A→B→A→B→f counts as A→B→f, and deep recursion gives few
     /// paths

@@ -4,7 +4,7 @@ use crate::commands::failures::UnmatchedFailure;
 use patcher::select::{Pattern, Spot};
 
 use super::remarks::warn;
-use crate::cli::{Measure, Patterns};
+use crate::cli::{Measure, PathOf, Patterns};
 use crate::failure::Failure;
 use ipath_base::hint::{Cause, CommandLine, Word, hint};
 use ipath_profile::merge::PathsOf;
@@ -84,6 +84,9 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         let failure = Failure::new(operation, "--phase", cause).usage();
         return Err(failure.hint("measure a time as well: -m wall"));
     }
+    if measure.path == PathOf::Probes {
+        check_callers(operation, measure, needs_ends)?;
+    }
     for texts in [&measure.phase, &measure.under, &measure.not_under] {
         patterns(operation, texts)?;
     }
@@ -109,6 +112,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         max_values: measure.max_values,
         max_paths: measure.max_paths,
         depth: measure.depth.unwrap_or(0),
+        callers_only: measure.path == PathOf::Probes,
         collapse_recursion: measure.collapse_recursion,
         per_thread: measure.per_thread || is_by_thread,
         no_correction: measure.no_correction,
@@ -123,6 +127,35 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         allow_seccomp: measure.allow_seccomp,
         ..Options::default()
     })
+}
+
+/// Checks that paths can consist of measured functions only.
+///
+/// # Errors
+/// Ends of calls are not seen, or an option concerns other functions on the stack.
+fn check_callers(operation: &str, measure: &Measure, needs_ends: bool) -> Result<(), Failure> {
+    let refuse = |cause: &str| Failure::new(operation, "--path probes", cause).usage();
+    let Patterns { timed, inlined, .. } = &measure.patterns;
+    if measure.patterns.has_places() || !timed.is_empty() || *inlined {
+        return Err(refuse(
+            "only whole functions can be measured, and no parts of them",
+        ));
+    }
+    if !needs_ends {
+        let cause = "a function is on a path until its call ends, and these metrics do not see \
+            the ends of calls";
+        return Err(refuse(cause).hint("measure a time as well: -m wall"));
+    }
+    let others = [
+        ("--depth", measure.depth.is_some()),
+        ("--under", !measure.under.is_empty()),
+        ("--not-under", !measure.not_under.is_empty()),
+        ("--collapse-recursion", measure.collapse_recursion),
+    ];
+    match others.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(refuse(&format!("{option} needs a walk of the stack"))),
+        None => Ok(()),
+    }
 }
 
 /// The metrics with these names except the count, without duplicates. An error if one is unknown or

@@ -167,7 +167,9 @@ impl By {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::{NODE_IS_PATH, call_site, number_of_path, path_site};
+    use crate::site::{
+        NODE_IS_PATH, call_site, caller_of_site, caller_site, number_of_path, path_site,
+    };
 
     #[test]
     fn parts_are_decoded_as_encoded() {
@@ -190,10 +192,22 @@ mod tests {
             let site = part.encode();
             assert_eq!(Part::decode(site), Some(part));
             assert_eq!(number_of_path(site), None);
+            assert_eq!(caller_of_site(site), None);
             assert_eq!(site & NODE_IS_PATH, 0);
         }
         assert_eq!(Part::decode(call_site(0x7fff_ffff_f000, 9)), None);
         assert_eq!(Part::decode(path_site(3)), None);
+        for site in [
+            call_site(0x7fff_ffff_f000, 9),
+            path_site(3),
+            NODE_IS_PATH | 3,
+        ] {
+            assert_eq!(caller_of_site(site), None);
+        }
+        let caller = caller_site(u32::MAX);
+        assert_eq!(caller_of_site(caller), Some(u32::MAX));
+        assert_eq!(Part::decode(caller), None);
+        assert_eq!(number_of_path(caller), None);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
 /// Symbol of the entry stub that repeats every walk found in the cache of walks, and kills the
 /// program (SIGILL) if the two walks differ. For tests.
 pub const SYMBOL_VERIFIED_ENTRY_STUB: &str = "ipath_verified_entry_stub";
+/// Symbol of the entry stub for paths of measured functions only: see [`BY_CALLERS`].
+pub const SYMBOL_CALLED_STUB: &str = "ipath_called_stub";
 /// Symbol of the stub for exits by a return.
 pub const SYMBOL_EXIT_STUB: &str = "ipath_exit_stub";
 /// Symbol of the stub for exits by a tail call that end the activation.
@@ -117,6 +119,8 @@ pub struct Parameters {
     pub max_paths: AtomicU64,
     /// Number of innermost callers to keep; 0 keeps all.
     pub depth: AtomicU64,
+    /// One of [`BY_WALK`], [`BY_CALLERS`] and [`BY_CALLERS_OF_STACK`].
+    pub path: AtomicU64,
     /// 1 if recursion is folded.
     pub folds: AtomicU64,
     /// The number of [`FilterRange`](crate::filter::FilterRange) in use; 0 if all paths are
@@ -172,6 +176,15 @@ pub struct Parameters {
     /// If `system_calls` is 0, the populated length in bytes of each area of the segment.
     pub populated: [AtomicU64; AREAS],
 }
+
+/// A path is what a walk of the stack finds.
+pub const BY_WALK: u64 = 0;
+/// A path has the open calls of measured functions only (`--path probes`). A remembered call is
+/// recorded without a walk.
+pub const BY_CALLERS: u64 = 1;
+/// As [`BY_CALLERS`], but the stack of each call is determined by a walk. The runtime changes to
+/// this when it has seen that a thread has several stacks, or that calls end without a return.
+pub const BY_CALLERS_OF_STACK: u64 = 2;
 
 impl Parameters {
     /// Byte offset of `process`.
@@ -318,7 +331,7 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 128 + 48 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 128 + 56 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
     assert!(size_of::<CopiedCode>() == 32 && size_of::<CopiedPc>() == 16);
 };

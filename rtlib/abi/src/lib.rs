@@ -26,7 +26,7 @@ pub mod value;
 /// Version of every layout in this crate, of the session document, and of the interface between
 /// trampolines and stubs. The command refuses sessions of other versions. It accepts another build
 /// with the same version: the session document contains the addresses in its runtime.
-pub const ABI_VERSION: u32 = 37;
+pub const ABI_VERSION: u32 = 38;
 
 /// Page size in bytes.
 pub const PAGE: u64 = 4096;

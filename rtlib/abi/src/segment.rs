@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::counter::Counted;
 use crate::schema::source::COUNTERS;
 pub use crate::site::{
-    APART_SITE, NODE_IS_PATH, address_and_module, call_site, is_apart, number_of_path, path_site,
+    APART_SITE, NODE_IS_PATH, address_and_module, call_site, caller_of_site, caller_site, is_apart,
+    number_of_path, path_site,
 };
 
 /// First eight bytes of a segment.

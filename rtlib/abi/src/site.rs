@@ -37,6 +37,25 @@ pub const fn is_apart(site: u64) -> bool {
     site & (NODE_IS_PATH | APART_SITE) == APART_SITE
 }
 
+/// Flag of a site that stands for a call of a measured function, above all modules of
+/// [`call_site`].
+const CALLER_SITE: u64 = 1 << 61;
+
+/// The site that stands for an open call of the measured function with this id. Paths of measured
+/// functions only (`--path probes`) consist of these sites.
+pub const fn caller_site(function: u32) -> u64 {
+    function as u64 | CALLER_SITE
+}
+
+/// The id of the function of a [`caller_site`]; `None` for other sites.
+pub const fn caller_of_site(site: u64) -> Option<u32> {
+    if site & (NODE_IS_PATH | APART_SITE) == CALLER_SITE {
+        Some(site as u32)
+    } else {
+        None
+    }
+}
+
 /// The number of the path inside the function, if the call site is a [`path_site`]; otherwise
 /// `None`.
 pub const fn number_of_path(site: u64) -> Option<u64> {

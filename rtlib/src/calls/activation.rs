@@ -116,6 +116,28 @@ pub const fn return_address(slot: u64) -> u64 {
     slot.saturating_add(DOUBT) & !7
 }
 
+/// The key under which calls directly under this innermost one are remembered on paths of measured
+/// functions only. The stub computes the same number.
+///
+/// # Safety
+/// The activation is valid.
+#[inline(always)]
+pub unsafe fn key(activation: *const Activation) -> u64 {
+    // SAFETY: guaranteed by the caller.
+    let (slot, record) = unsafe { ((*activation).slot, (*activation).record) };
+    slot & 7 | 2 | record as u64
+}
+
+/// True if the slot is that of a lent activation, whose function is not on the stack any more.
+pub const fn is_lent(slot: u64) -> bool {
+    slot & 1 != 0
+}
+
+/// True if the slot is that of an activation in doubt.
+pub const fn is_doubted(slot: u64) -> bool {
+    slot & 7 == doubted(0) & 7
+}
+
 /// Links the zeroed memory at `first` into `count` activations that follow `prev`.
 ///
 /// # Safety

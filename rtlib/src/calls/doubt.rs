@@ -28,6 +28,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::left::Left;
+use crate::code::coroutines;
 use crate::os::{hash, parameters};
 
 /// The number of ends without a proof after which the state is [`JUMPS`].
@@ -127,6 +128,7 @@ pub fn do_stacks_take_turns() -> bool {
 /// slot was not doubtful for the function before.
 pub fn note(function: u32, slot: u64) -> bool {
     let _ = ipath_doubt.compare_exchange(UNKNOWN, OPEN, Ordering::Relaxed, Ordering::Relaxed);
+    coroutines::distrust_callers();
     let hash = kept(slot);
     behind(hash).store(hash, Ordering::Relaxed);
     let (word, bit) = bit(function, slot);

@@ -8,7 +8,7 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use abi::probe::{LENDING, LENDS};
+use abi::probe::{Kind, LENDING, LENDS};
 use abi::segment::RecordHead;
 use abi::shortage::Shortage;
 
@@ -211,6 +211,45 @@ pub unsafe fn is_empty(calls: *mut Calls) -> bool {
 pub unsafe fn is_at_home(calls: *const Calls) -> bool {
     // SAFETY: guaranteed by the caller.
     unsafe { (*calls).home != 0 && !coroutines::are_known() }
+}
+
+/// True if the end of this activation is not seen any more: its function was removed or is only
+/// counted since.
+///
+/// # Safety
+/// The activation is valid, and of a function.
+pub unsafe fn is_stale(activation: *mut Activation) -> bool {
+    // SAFETY: guaranteed by the caller.
+    unsafe { !is_current(activation) || parameters::kind((*activation).function) == Kind::Entry }
+}
+
+/// Takes activations whose ends are not seen off the top of the list. Their calls stay open.
+///
+/// # Safety
+/// The list belongs to the caller, and is locked.
+pub unsafe fn drop_stale(calls: *mut Calls) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        while (*(*calls).top).slot < SEPARATOR && is_stale((*calls).top) {
+            pop(calls, (*calls).top);
+            (*calls).phase = phases::of((*calls).top);
+        }
+    }
+}
+
+/// The record of the innermost open call whose function is on the stack; `None` if there is none.
+///
+/// # Safety
+/// The list belongs to the caller.
+pub unsafe fn caller(calls: *const Calls) -> Option<&'static RecordHead> {
+    // SAFETY: the list ends at the bottom; records stay valid.
+    unsafe {
+        let mut at = (*calls).top;
+        while (*at).slot < SEPARATOR && (activation::is_lent((*at).slot) || is_stale(at)) {
+            at = (*at).prev;
+        }
+        ((*at).slot < SEPARATOR).then(|| &*(*at).record)
+    }
 }
 
 /// The innermost activation of `function` with its return address at `slot`; null if there is none.

@@ -5,6 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use abi::image::{BY_CALLERS, BY_CALLERS_OF_STACK};
+
 use super::epoch;
 use crate::os::parameters::ipath_parameters;
 
@@ -26,8 +28,21 @@ pub fn note() {
     // The stubs look at this first.
     ipath_parameters.checks_stacks.store(1, Ordering::Relaxed);
     let is_first = ipath_coroutines.swap(1, Ordering::Relaxed) == 0;
+    distrust_callers();
     if is_first && ipath_parameters.depth.load(Ordering::Relaxed) != 0 {
         // Cut walks were cached without the words that prove the identity of their stack.
+        epoch::begin();
+    }
+}
+
+/// Notes that the open calls of a thread may be those of another stack, or over. If paths consist
+/// of them, each call is recorded with a walk of the stack from now on.
+pub fn distrust_callers() {
+    let path = &ipath_parameters.path;
+    let (from, to) = (BY_CALLERS, BY_CALLERS_OF_STACK);
+    let order = Ordering::Relaxed;
+    if path.compare_exchange(from, to, order, order).is_ok() {
+        // Calls that are remembered without a walk belong to the former epoch.
         epoch::begin();
     }
 }

@@ -186,6 +186,50 @@ impl Ledger {
         self.find_like(record, node)
     }
 
+    /// The thread's record of `function` on the path of measured functions that ends in `caller`,
+    /// with the current schema. `None` if the thread has none.
+    #[inline(always)]
+    pub fn find_called(
+        &self,
+        function: u32,
+        caller: Option<&RecordHead>,
+    ) -> Option<&'static RecordHead> {
+        let node = tree::find_called(function, caller.map(record::path))?;
+        self.find_at(function, node)
+    }
+
+    /// The thread's record of the path of `function` with this node, with the current schema.
+    /// `None` if there is none.
+    #[inline(never)]
+    #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+    fn find_at(&self, function: u32, node: u32) -> Option<&'static RecordHead> {
+        let schema = parameters::schema_of(function);
+        let is = |number| record::schema(areas::record(number)) == schema;
+        let number = self.paths.find_by_node(function, node, is);
+        number.map(areas::record)
+    }
+
+    /// The record that [`Ledger::find_called`] finds, created if necessary. Without room for it,
+    /// or for that of the caller, the record of the function's overflow path.
+    ///
+    /// # Errors
+    /// There is no room for that record either.
+    pub fn find_or_make_called(
+        &mut self,
+        function: u32,
+        caller: Option<&RecordHead>,
+        schema: u8,
+    ) -> Result<&'static RecordHead, Shortage> {
+        let node = tree::intern_called(function, caller.map(record::path));
+        let own = node.and_then(|node| self.make_by_node(function, schema, node, For::Path));
+        let number = match own.map_err(shared::note_overflow) {
+            Ok(number) => number,
+            Err(()) => self.make_overflow(function, schema)?,
+        };
+        self.note_name();
+        Ok(areas::record(number))
+    }
+
     /// The thread's record like `other`, of the same function, with the node `node`. `None` if
     /// there is none.
     #[inline(never)]

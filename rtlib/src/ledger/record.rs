@@ -8,7 +8,7 @@ use abi::image::SCALE_SHIFT;
 use abi::schema::{Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, way};
 use abi::segment::{
     Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, address_and_module,
-    is_apart, number_of_path,
+    caller_of_site, is_apart, number_of_path,
 };
 use abi::shortage::Shortage;
 
@@ -158,14 +158,24 @@ pub fn unwind(record: &RecordHead) {
     add(&record.unwound, 1);
 }
 
+/// The node of the record's path.
+#[inline(always)]
+pub fn path(record: &RecordHead) -> u32 {
+    record.path.load(Ordering::Relaxed)
+}
+
 /// The return address of the calls in a record. `None` if the record's path has no call site, like
-/// the overflow path of a function. The module in that place may be another one by now.
+/// the overflow path of a function and paths of measured functions only. The module in that place
+/// may be another one by now.
 pub fn return_address(record: &RecordHead) -> Option<u64> {
     let path = areas::node(record.path.load(Ordering::Relaxed));
     let mut caller = path.parent.load(Ordering::Relaxed);
     while caller >= FIRST_NODE {
         let site = areas::node(caller);
         let key = site.key.load(Ordering::Relaxed);
+        if caller_of_site(key).is_some() {
+            break;
+        }
         if !is_apart(key) {
             return Some(address_and_module(key).0);
         }

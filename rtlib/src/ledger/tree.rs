@@ -2,7 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW, address_and_module};
+use abi::segment::{
+    FIRST_NODE, NODE_IS_PATH, ROOT_COMPLETE, ROOT_OVERFLOW, address_and_module, caller_site,
+    is_apart,
+};
 use abi::shortage::Shortage;
 
 use super::areas::{For, node, take_node};
@@ -139,6 +142,62 @@ pub fn intern_apart(path: u32, sites: &[u64], others: &[u64]) -> Result<u32, Sho
     }
     known.fetch_add(1, Ordering::Relaxed);
     intern_longer(path, sites)
+}
+
+/// The path of `function` that is called on `caller`, the path of another measured function.
+/// Without a caller, no other function is on the path. `None` if there is no such path.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+pub fn find_called(function: u32, caller: Option<u32>) -> Option<u32> {
+    let parent = match caller {
+        None => ROOT_COMPLETE,
+        Some(caller) => {
+            let (outside, site) = outside(caller)?;
+            look_up(outside, site)?
+        }
+    };
+    look_up(parent, path_key(function))
+}
+
+/// The path that [`find_called`] finds, created if it is new.
+///
+/// # Errors
+/// As for [`intern`], or there was no room for the path of the caller.
+pub fn intern_called(function: u32, caller: Option<u32>) -> Result<u32, Shortage> {
+    if let Some(known) = find_called(function, caller) {
+        return Ok(known);
+    }
+    let limit = ipath_parameters.max_paths.load(Ordering::Relaxed);
+    if header().paths_used.load(Ordering::Relaxed) >= limit {
+        return Err(Shortage::Paths);
+    }
+    let parent = match caller {
+        None => ROOT_COMPLETE,
+        Some(caller) => {
+            let (outside, site) = outside(caller).ok_or(Shortage::Paths)?;
+            child(outside, site, For::Path)?.0
+        }
+    };
+    let (path, is_new) = child(parent, path_key(function), For::Path)?;
+    if is_new {
+        header().paths_used.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(path)
+}
+
+/// The node of the callers on a path of measured functions, without what keeps the path apart
+/// ([`abi::apart`]), and the site of the path's function as a caller. `None` for a path that is
+/// shared.
+fn outside(path: u32) -> Option<(u32, u64)> {
+    let (mut parent, key) = end(path);
+    while parent >= FIRST_NODE {
+        let site = node(parent);
+        if !is_apart(site.key.load(Ordering::Relaxed)) {
+            break;
+        }
+        parent = site.parent.load(Ordering::Relaxed);
+    }
+    (parent != ROOT_OVERFLOW).then_some((parent, caller_site((key & !NODE_IS_PATH) as u32)))
 }
 
 /// The parent and the key of the node that ends a path.

@@ -59,6 +59,7 @@ pub static ipath_parameters: Parameters = Parameters {
     process: AtomicU64::new(0),
     max_paths: AtomicU64::new(0),
     depth: AtomicU64::new(0),
+    path: AtomicU64::new(0),
     folds: AtomicU64::new(0),
     filters: AtomicU64::new(0),
     checks_stacks: AtomicU64::new(0),

@@ -8,12 +8,12 @@ use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND};
 use super::recording::{Entering, NEAR, record_slowly};
-use super::{busy, departing, ending, forks, loads, moves, registering, switches, trial};
+use super::remembering::{remember, walk};
+use super::{busy, called, departing, ending, forks, loads, moves, registering, switches, trial};
 use crate::arch::clock;
 use crate::calls::activation::{Activation, lent, return_address};
 use crate::calls::cost::Entered;
 use crate::calls::meter::Values;
-use crate::calls::overhead::ipath_costs;
 use crate::calls::{apart, cost, doubt, list, phases};
 use crate::code;
 use crate::code::epoch;
@@ -62,7 +62,11 @@ pub unsafe extern "C" fn ipath_remember_walk(
             return thread;
         }
         (*thread).walker.entry_fp = fp;
-        remember_walk(thread, function, slot)
+        if called::is_by_callers() {
+            called::remember(thread, function, slot)
+        } else {
+            remember_walk(thread, function, slot)
+        }
     }
 }
 
@@ -129,14 +133,6 @@ unsafe fn recall(thread: *mut Thread, function: InEpoch, slot: u64) -> bool {
     unsafe { (*thread).walker.recall(function, slot) }
 }
 
-/// Makes the walk of the call. True if its words alone determine the result.
-#[inline(never)]
-#[unsafe(link_section = ".text.fast")]
-pub(super) unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
-    // SAFETY: guaranteed by the caller.
-    unsafe { (*thread).walker.walk_determined(function, slot) }
-}
-
 /// Identifies the stack of a walk that `--depth` has cut. False if only the slow path can do it.
 ///
 /// While no coroutine is known, the stack is the thread's first one, or the stack of an activation
@@ -180,21 +176,6 @@ unsafe fn return_address_of(activation: *const Activation) -> u64 {
 pub(super) unsafe fn find_last(thread: *mut Thread, function: u32) -> Option<&'static RecordHead> {
     // SAFETY: guaranteed by the caller.
     unsafe { (*thread).ledger.find(&(*thread).walker.last_path(function)) }
-}
-
-/// Caches the last walk with the record of its path, and returns the stub's next action. Everything
-/// else is taken from the thread, so the caller needs no stack at this point.
-#[inline(never)]
-#[unsafe(link_section = ".text.fast")]
-unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thread {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        let words = (*thread).walker.words();
-        let cost = ipath_costs.of(record::way(known), words);
-        (*thread).walker.remember(known, cost);
-        (*thread).meter.pass_until(clock::now());
-    }
-    thread.wrapping_byte_add(FOUND)
 }
 
 /// True if calls on the path just walked are recorded. A separate function, so that its caller uses
@@ -303,7 +284,10 @@ pub unsafe extern "C" fn ipath_slow_entry(
         let passed = (*thread).meter.passed();
         match kind {
             Kind::Moves => moves::begin(thread, function, slot),
-            Kind::Switches => switches::leave(thread, slot),
+            Kind::Switches => {
+                called::note_switch();
+                switches::leave(thread, slot);
+            }
             Kind::Loads => {
                 MODULES.refresh();
                 loads::have_changed();

@@ -13,13 +13,13 @@ use crate::calls::meter::Values;
 use crate::calls::{apart, closing, coroutines, cost, doubt, list, phases};
 use crate::code;
 use crate::code::return_address::begins_coroutine;
-use crate::ledger::{Missed, record};
+use crate::ledger::{Ledger, Missed, record};
 use crate::os::{parameters, shared};
 use crate::thread::Thread;
 use crate::walk::{Frame, Walk, Walker, filter};
 use unwind::Saved;
 
-use super::switches;
+use super::{called, switches};
 
 /// What begins when a hook records a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,11 +93,20 @@ pub(super) unsafe fn record_slowly(
             root = path.frame(walk.len as usize - 1);
         }
         // The function's measurements may have changed since the probe was reached.
-        let (known, has_exits) = loop {
-            let known = ledger.find_or_make(&path)?;
-            if let Some(is_call) = parameters::is_call_by(function, record::schema(known)) {
-                break (known, is_call);
+        let (walked, schema, has_exits) = loop {
+            let walked = match called::is_by_callers() {
+                false => Some(ledger.find_or_make(&path)?),
+                true => None,
+            };
+            let schema = walked.map_or_else(|| parameters::schema_of(function), record::schema);
+            if let Some(is_call) = parameters::is_call_by(function, schema) {
+                break (walked, schema, is_call);
             }
+        };
+        // The callers are known once those that were left behind are closed.
+        let find_base = |ledger: &mut Ledger| match walked {
+            Some(known) => Ok(known),
+            None => called::find_or_make(ledger, calls, function, schema),
         };
         let meter = &mut (*thread).meter;
         let values = Values {
@@ -106,22 +115,28 @@ pub(super) unsafe fn record_slowly(
         };
         let of_call = matches!(entering, Entering::Function(_)).then_some(&values);
         if !has_exits {
-            if shared::keeps_phases() && walk.is_told {
+            let uses_list = shared::keeps_phases() || walked.is_none();
+            if uses_list && walk.is_told {
                 note_stack(thread, &walk, root);
                 coroutines::arrive(calls, ledger, walk.stack);
             }
-            if parameters::kind(function) == Kind::Ending || shared::keeps_phases() {
+            if parameters::kind(function) == Kind::Ending || uses_list {
                 list::lock_own(calls);
                 close_left_behind(calls, walker, walk.stack, slot);
+                if walked.is_none() {
+                    list::drop_stale(calls);
+                }
                 list::unlock(calls);
             }
             let phase = phases::current((*calls).phase);
+            let known = find_base(ledger)?;
             let known = apart::find_or_make_at_entry(ledger, phase, function, known, of_call)?;
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
             return Ok(());
         }
         if entering.is_span() && doubt::do_stacks_take_turns() {
             let phase = phases::current((*calls).phase);
+            let known = find_base(ledger)?;
             let known = apart::find_or_make_at_entry(ledger, phase, function, known, None)?;
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
             record::unwind(known);
@@ -133,6 +148,9 @@ pub(super) unsafe fn record_slowly(
         }
         list::lock_own(calls);
         close_left_behind(calls, walker, walk.stack, entering.left_behind(slot));
+        if walked.is_none() {
+            list::drop_stale(calls);
+        }
         if entering.is_span() {
             let open = list::find(calls, function, slot);
             if !open.is_null() {
@@ -153,7 +171,9 @@ pub(super) unsafe fn record_slowly(
         } else {
             phases::current((*calls).phase)
         };
-        let known = apart::find_or_make_at_entry(ledger, phase, function, known, of_call);
+        let known = find_base(ledger).and_then(|known| {
+            apart::find_or_make_at_entry(ledger, phase, function, known, of_call)
+        });
         let room = known.and_then(|known| list::make_room(calls).map(|()| known));
         let mut is_recorded = false;
         if let Ok(known) = room {

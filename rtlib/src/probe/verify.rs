@@ -4,7 +4,8 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use super::busy;
-use super::entry::{find_last, walk};
+use super::entry::find_last;
+use super::remembering::walk;
 use crate::arch::abort;
 use crate::code::epoch;
 use crate::ledger::record;

@@ -46,8 +46,16 @@ pub const PROBES: u64 = 4;
 /// Shift that turns the product of a key and the multiplier into the number of its first bucket.
 pub const HASH_SHIFT: u32 = u64::BITS - BUCKET_BITS;
 
+/// Entries that hold the last run without words of each function, by the lowest bits of its id. The
+/// stub finds them without a hash.
+pub const LAST: usize = 1 << 6;
+/// Bytes from the start of the table to those entries.
+pub const LAST_AT: usize = BUCKETS as usize * size_of::<Entry>();
+
+/// Bytes of the table.
+const TABLE_BYTES: u64 = (LAST_AT + LAST * size_of::<Entry>()) as u64;
 /// Bytes of a thread's cache of walks.
-pub const BYTES: u64 = BUCKETS * size_of::<Entry>() as u64 + ARENA;
+pub const BYTES: u64 = TABLE_BYTES + ARENA;
 
 /// A word that a walk has read, with its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +216,21 @@ impl Entry {
             (&raw mut self.key.0).write_volatile(key.0);
         }
     }
+
+    /// Sets the entry. A signal handler may jump out of here, so at no time does a key lead to the
+    /// run of another key.
+    #[inline(always)]
+    fn set(&mut self, key: WalkKey, run: *const Run, record: *const RecordHead) {
+        self.set_key(WalkKey(0, 0));
+        // SAFETY: fields of `self`.
+        unsafe {
+            (&raw mut self.run).write_volatile(run);
+            (&raw mut self.record)
+                .cast::<u64>()
+                .write_volatile(record as u64);
+        }
+        self.set_key(key);
+    }
 }
 
 impl InEpoch {
@@ -343,15 +366,11 @@ impl Memo {
                 cost,
             });
             self.free += bytes;
-            let entry = self.table.add(place);
-            // A signal handler may jump out of here, so at no time does a key lead to the run of
-            // another key.
-            (*entry).set_key(WalkKey(0, 0));
-            (&raw mut (*entry).run).write_volatile(run);
-            (&raw mut (*entry).record)
-                .cast::<u64>()
-                .write_volatile(record as u64);
-            (*entry).set_key(miss.key);
+            (*self.table.add(place)).set(miss.key, run, record);
+            if padded == 0 {
+                let last = self.table.byte_add(LAST_AT).add(miss.key.1 as usize % LAST);
+                (*last).set(miss.key, run, record);
+            }
             true
         }
     }
@@ -409,8 +428,8 @@ impl Memo {
 
     /// Removes all runs.
     fn clear(&mut self) {
-        for place in 0..BUCKETS as usize {
-            // SAFETY: below BUCKETS.
+        for place in 0..BUCKETS as usize + LAST {
+            // SAFETY: the table has as many entries.
             unsafe {
                 (*self.table.add(place)).set_key(WalkKey(0, 0));
             }

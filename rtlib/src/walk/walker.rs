@@ -1,5 +1,8 @@
 //! A thread's walker: its stacks, its buffers, and its cache of walks.
 
+use core::sync::atomic::Ordering;
+
+use abi::image::{BY_CALLERS, BY_WALK};
 use abi::segment::RecordHead;
 
 use super::buffers::{self, Buffers};
@@ -10,6 +13,7 @@ use super::memo::{self, InEpoch, Memo, Miss, Run};
 use super::outcome::{Walk, folds};
 use super::path::Path;
 use crate::code::epoch;
+use crate::os::parameters::ipath_parameters;
 
 /// The number of stacks kept per thread.
 const STACKS: usize = 8;
@@ -89,7 +93,13 @@ impl Walker {
     #[inline(always)]
     pub(super) fn set_quick(&mut self) {
         let StackRange { low, high } = self.stack;
-        let low = if self.memo.is_resting() {
+        let is_looked_up = match ipath_parameters.path.load(Ordering::Relaxed) {
+            BY_WALK => true,
+            // Without a walk, it must be certain to whom the stack belongs.
+            BY_CALLERS => self.is_own != 0,
+            _ => false,
+        };
+        let low = if self.memo.is_resting() || !is_looked_up {
             u64::MAX
         } else {
             low
@@ -106,6 +116,12 @@ impl Walker {
     pub fn is_one_stack(&self, a: u64, b: u64) -> bool {
         let holds_both = |stack: &StackRange| stack.holds(a) && stack.holds(b);
         holds_both(&self.stack) || self.stacks.iter().any(holds_both)
+    }
+
+    /// True if the thread was last seen on its own stack, or on its alternate signal stack.
+    #[inline(always)]
+    pub fn is_own(&self) -> bool {
+        self.is_own != 0
     }
 
     /// Looks up the walk of a call of `function` whose return address is at `slot`. If it is
@@ -159,6 +175,18 @@ impl Walker {
     #[inline(always)]
     pub fn leave_out(&mut self) {
         self.last.stack = ELSEWHERE;
+    }
+
+    /// Forgets the words of the last walk, of a call whose path is known without them.
+    #[inline(always)]
+    pub fn forget_words(&mut self) {
+        self.last.reads = 0;
+    }
+
+    /// Sets `found` for a call on the stack of the last walk, which is not cached.
+    #[inline(always)]
+    pub fn find(&mut self, known: &'static RecordHead, cost: u64) {
+        self.found.set(self.last.stack, known, cost);
     }
 
     /// The path of the last walk.

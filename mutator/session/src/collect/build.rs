@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW};
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW, caller_of_site};
 use abi::shortage::Shortage;
 use patcher::Avma;
 
+use super::callers::Callers;
 use super::frames::Frames;
 use super::heads::Heads;
 use super::inside::Insides;
 use super::measured::Measured;
 use super::net::{Checked, Net};
 use super::paths::{New, Paths};
+use super::places::Site;
 use super::raw::Raw;
 use super::records::Reader;
 use super::rules::Schemas;
@@ -45,6 +47,8 @@ pub(super) struct Build {
     callers: Vec<Option<usize>>,
     /// The frames of paths inside functions, by function and number.
     paths_inside: HashMap<(usize, u64), usize>,
+    /// The frames of paths of measured functions only. `None` if paths have call sites.
+    measured_callers: Option<Callers>,
     /// The sum of a path's records.
     raw: Raw,
     /// A buffer for one record.
@@ -91,6 +95,7 @@ impl Build {
             net: Net::default(),
             checked: Vec::new(),
             callers,
+            measured_callers: Callers::of(document),
             paths_inside: HashMap::new(),
             one: raw.clone(),
             raw,
@@ -117,6 +122,7 @@ impl Build {
             net,
             checked,
             callers,
+            measured_callers,
             ..
         } = self;
         let former = profile.paths.len();
@@ -133,7 +139,9 @@ impl Build {
             // Calls from before the first mark.
             apart.phase = apart.phase.or(keeps_phases.then_some(0));
             let entry = entry_of(profile, new.function);
-            let check = net.check(frames, &new, entry);
+            // The code has no edges between functions that do not call each other.
+            let has_edges = measured_callers.is_none();
+            let check = has_edges.then(|| net.check(frames, &new, entry)).flatten();
             checked.push(check);
             let inside = inner.map(|number| {
                 let key = (new.function, number);
@@ -144,7 +152,14 @@ impl Build {
                 })
             });
             let caller = callers.get(new.function).copied().flatten().or(inside);
-            let mut path = path(profile, (frames, caller), measures, new, check);
+            let mut frame = |profile: &mut Profile, site: Site| {
+                let measured = measured_callers.as_mut().zip(caller_of_site(site.0));
+                match measured {
+                    Some((callers, id)) => callers.frame(profile, id),
+                    None => frames.frame(profile, site),
+                }
+            };
+            let mut path = path(profile, (&mut frame, caller), measures, new, check);
             (path.phase, path.by, path.slower) = (apart.phase, apart.by, apart.slower);
             profile.paths.push(path);
         });
@@ -183,6 +198,9 @@ impl Build {
             self.totals.put(&mut sums, path, root, checked);
         }
         self.totals.end(profile, &self.paths, &self.checked);
+        if self.measured_callers.is_some() {
+            profile.exactness = None;
+        }
         profile.inside = self.insides.look(segment);
         profile.time_inside();
         profile.count_throttled();
@@ -201,14 +219,14 @@ impl Build {
 /// A path without any counts yet.
 fn path(
     profile: &mut Profile,
-    (frames, caller): (&mut Frames, Option<usize>),
+    (frame, caller): (&mut impl FnMut(&mut Profile, Site) -> usize, Option<usize>),
     measures: &Measures,
     new: New<'_>,
     checked: Option<Checked>,
 ) -> PathEntry {
     let checked = checked.unwrap_or_default();
     let caller = caller.filter(|_| new.root != ROOT_OVERFLOW);
-    let stack = new.stack.iter().map(|&site| frames.frame(profile, site));
+    let stack = new.stack.iter().map(|&site| frame(profile, site));
     let stack: Vec<usize> = caller.into_iter().chain(stack).collect();
     let contradicted = checked.contradicted;
     PathEntry {

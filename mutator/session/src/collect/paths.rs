@@ -307,7 +307,7 @@ impl Paths {
 }
 
 /// The retired ids of measured functions, with the ids that replace them.
-fn heirs(document: &Document) -> BTreeMap<u32, u32> {
+pub(super) fn heirs(document: &Document) -> BTreeMap<u32, u32> {
     let ids = document.functions.iter().enumerate();
     let retired = ids.filter(|(_, f)| f.is_retired() && f.role.is_measured());
     let heir = |(id, f): (usize, &FunctionDoc)| {

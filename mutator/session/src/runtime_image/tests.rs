@@ -14,6 +14,7 @@ fn the_image_is_whole() {
     let image = RuntimeImage::load().expect("built in");
     for symbol in [
         abi::image::SYMBOL_ENTRY_STUB,
+        abi::image::SYMBOL_CALLED_STUB,
         abi::image::SYMBOL_EXIT_STUB,
         abi::image::SYMBOL_TAIL_STUB,
         abi::image::SYMBOL_LEND_STUB,
@@ -230,6 +231,7 @@ fn probes_touch_no_vector_register_and_little_stack() {
     let image = RuntimeImage::load().expect("built in");
     for stub in [
         abi::image::SYMBOL_ENTRY_STUB,
+        abi::image::SYMBOL_CALLED_STUB,
         abi::image::SYMBOL_VERIFIED_ENTRY_STUB,
         abi::image::SYMBOL_EXIT_STUB,
         abi::image::SYMBOL_TAIL_STUB,

@@ -78,6 +78,9 @@ pub struct Document {
     pub notes: Vec<String>,
     /// The number of innermost callers that a path keeps; 0 for all.
     pub depth: u64,
+    /// True if paths consist of measured functions only.
+    #[serde(default)]
+    pub callers_only: bool,
     /// True if recursion is folded.
     #[serde(default)]
     pub collapsed: bool,

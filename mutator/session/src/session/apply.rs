@@ -22,6 +22,7 @@ use super::refusing::forget_refusals;
 use super::relaid::{function_of, without_edges};
 use super::shown::by_shown_name;
 use super::stack_scan::Stacks;
+use super::tables::begin_epoch;
 use super::traps::handle_traps;
 use super::values::WantedValues;
 use super::windows::give_up;
@@ -192,6 +193,9 @@ impl Locked<'_> {
         if selection.unplanned > 0 {
             return Err(SessionError::TooMany);
         }
+        if self.document.callers_only && !selection.points.is_empty() {
+            return Err(SessionError::OnlyFunctions);
+        }
         note_replaced(&mut self.document, modules);
         note_looked_in(&mut self.document, modules);
         publish_tables(self, modules)?;
@@ -282,6 +286,10 @@ impl Locked<'_> {
     ) -> Result<Vec<usize>, SessionError> {
         let Removal { ids, out } = decide_removal(&self.document, ids);
         self.take_out(why, &out)?;
+        if self.document.callers_only {
+            // From here on, no remembered call is under one of these functions.
+            begin_epoch(self)?;
+        }
         let now = clock::ns_since_start(self.segment.header(), clock::tsc());
         for &id in &ids {
             self.document.functions[id].out_ns = Some(now);

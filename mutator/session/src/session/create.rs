@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_FILTERS, SYMBOL_PARAMETERS, TICKS_SHIFT};
+use abi::image::{
+    ALIVE, BY_CALLERS, BY_WALK, Parameters, SYMBOL_ALIVE, SYMBOL_FILTERS, SYMBOL_PARAMETERS,
+    TICKS_SHIFT,
+};
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
 use patcher::plan::Effects;
@@ -58,6 +61,8 @@ pub struct Options {
     pub max_paths: u64,
     /// The number of innermost callers that a path keeps; 0 for all.
     pub depth: u64,
+    /// True if paths consist of measured functions only.
+    pub callers_only: bool,
     /// True to fold recursion.
     pub collapse_recursion: bool,
     /// True to keep paths apart by thread.
@@ -105,6 +110,7 @@ impl Default for Options {
             max_values: MAX_VALUES,
             max_paths: MAX_PATHS,
             depth: 0,
+            callers_only: false,
             collapse_recursion: false,
             per_thread: false,
             no_correction: false,
@@ -389,6 +395,12 @@ impl Session {
             process: (process.inner_pid() as u64).into(),
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),
+            path: (if options.callers_only {
+                BY_CALLERS
+            } else {
+                BY_WALK
+            })
+            .into(),
             folds: u64::from(options.collapse_recursion).into(),
             filters: 0.into(),
             checks_stacks: 0.into(),
@@ -437,6 +449,9 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     if options.collapse_recursion {
         notes.push("recursion is collapsed: each call site appears once on a path".to_owned());
     }
+    if options.callers_only {
+        notes.push("paths consist of measured functions only".to_owned());
+    }
     if let Some(condition) = &options.condition {
         notes.push(format!("only calls with {condition} are counted"));
     }
@@ -469,6 +484,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         phases: options.phases.clone(),
         is_filtered: !options.under.is_empty() || !options.not_under.is_empty(),
         depth: options.depth,
+        callers_only: options.callers_only,
         collapsed: options.collapse_recursion,
         per_thread: options.per_thread,
         is_uncorrected: options.no_correction,

@@ -68,6 +68,8 @@ pub enum SessionError {
     TooMuch(TooMuch),
     /// None of these functions measures this metric. Contains each function with its metrics.
     NotMeasured(String, Vec<(String, Vec<String>)>),
+    /// Only whole functions can be measured, because paths consist of them.
+    OnlyFunctions,
     /// The image of the runtime in this program is unusable.
     Image(String),
     /// Something in the target prevents the operation. Contains the reason, for users.
@@ -141,6 +143,10 @@ impl fmt::Display for SessionError {
                 f,
                 "a session holds {} functions at most",
                 abi::MOST_FUNCTIONS
+            ),
+            Self::OnlyFunctions => f.write_str(
+                "its paths consist of measured functions only (--path probes), so no part of a \
+                function can be measured",
             ),
             Self::Image(what) => what.fmt(f),
             Self::Held(what) => write!(f, "{what}"),

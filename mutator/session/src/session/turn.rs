@@ -89,6 +89,9 @@ pub(super) fn turn_all(
     locked.segment.write_document(&locked.document)?;
     locked.view().let_end(&leaving_ids);
     take_exits_out(locked, why, &leaving_ids)?;
+    if locked.document.callers_only && !leaving_ids.is_empty() {
+        begin_epoch(locked)?;
+    }
     for turn in others.iter().chain(&leaving).chain(&entered) {
         let function = &locked.document.functions[turn.id];
         let measured = locked.document.measured_of(function);

@@ -220,6 +220,9 @@ macro_rules! stub {
     };
 }
 
+/// Offset in [`Thread`] of the frame pointer at the entry of a call, in bytes.
+const ENTRY_RBP: usize = offset_of!(Thread, walker) + offset_of!(Walker, entry_fp);
+
 /// Defines a stub for entries and the starts of spans, as `stub!` does.
 macro_rules! entry_stub {
     (
@@ -252,7 +255,6 @@ macro_rules! entry_stub {
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
         quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
-        entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_fp),
         // Cached walks.
         memo = const thread::MEMO,
         memo_shift = const memo::HASH_SHIFT,
@@ -282,21 +284,31 @@ entry_stub!(
     /// Called by the hook of an entry.
     ipath_entry_stub,
     "",
-    quick::entry::entry!(),
+    quick::entry::entry!(key_of_slot),
     Kind::Call as u8,
     ipath_remember_walk,
     ipath_slow_entry,
-    {}
+    { entry_rbp = const ENTRY_RBP, }
+);
+entry_stub!(
+    /// [`ipath_entry_stub`] for paths of measured functions only.
+    ipath_called_stub,
+    "",
+    quick::entry::entry!(key_of_caller),
+    Kind::Call as u8,
+    ipath_remember_walk,
+    ipath_slow_entry,
+    { last = const memo::LAST, last_at = const memo::LAST_AT, }
 );
 entry_stub!(
     /// [`ipath_entry_stub`] with verification: repeats every cached walk.
     ipath_verified_entry_stub,
     parts::verify!(),
-    quick::entry::entry!(),
+    quick::entry::entry!(key_of_slot),
     Kind::Call as u8,
     ipath_remember_walk,
     ipath_slow_entry,
-    { verify = sym ipath_verify_walk, }
+    { entry_rbp = const ENTRY_RBP, verify = sym ipath_verify_walk, }
 );
 
 /// Defines a stub for exits and the ends of spans, as `stub!` does.
@@ -437,6 +449,7 @@ macro_rules! span_stub {
             $fast,
             $slow,
     {
+        entry_rbp = const ENTRY_RBP,
         red_zone = const RED_ZONE,
         by_rbp = const BY_FP,
         rbp_shift = const FP_SHIFT,

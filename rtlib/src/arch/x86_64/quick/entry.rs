@@ -1,8 +1,43 @@
 //! An entry with a cached walk, of a call that is counted or timed, and additional measurements.
 
-/// An entry.
-macro_rules! entry {
+/// The key of a walk: the slot, which is in rdx, with the function in its epoch.
+macro_rules! key_of_slot {
     () => {
+        "
+    mov [rcx + {entry_rbp}], rbp       // a cached walk may compare rbp as one of its words
+    mov r8, [rip + {epoch}]            // the epoch, so that walks of earlier epochs do not match
+    or r8, rsi                         // add the function id; the slot is the other half of the key
+        "
+    };
+}
+
+/// The key of a call on a path of measured functions: the record of the innermost open call with
+/// its state, with the function in its epoch. [`crate::calls::activation::key`] is the same.
+macro_rules! key_of_caller {
+    () => {
+        "
+    mov r8, [rcx + {top}]              // the innermost activation
+    mov edx, [r8 + {at}]               // its slot
+    and edx, 7                         // the slot's lowest bits: is it lent or in doubt?
+    or edx, 2                          // no slot, so no key of a walk or of a branch
+    or rdx, [r8 + {record}]            // add its record
+    mov r8, [rip + {epoch}]            // the epoch, as for walks
+    or r8, rsi                         // add the function id
+    mov eax, esi                       // the last run of the function
+    and eax, {last} - 1                // its lowest bits are the index
+    shl eax, {memo_entry_bits}         // convert the index to bytes
+    lea rax, [rcx + rax + {memo} + {last_at}] // the address of its entry
+    cmp [rax], rdx                     // does the first half of the key match?
+    jne 22f                            // no: look it up
+    cmp [rax + 8], r8                  // does the second half match?
+    je 25f                             // yes: found
+        "
+    };
+}
+
+/// An entry. `$key` is the macro that loads the key of its walk into (rdx, r8).
+macro_rules! entry {
+    ($key:ident) => {
         concat!(
             $crate::arch::x86_64::quick::thread::alive!(),
             "
@@ -19,10 +54,8 @@ macro_rules! entry {
     jb 7f                              // yes: another stack
     cmp rdx, [rcx + {high}]            // at or above its high end?
     jae 7f                             // yes: another stack
-    mov [rcx + {entry_rbp}], rbp       // a cached walk may compare rbp as one of its words
-    mov r8, [rip + {epoch}]            // the epoch, so that walks of earlier epochs do not match
-    or r8, rsi                         // add the function id; the slot is the other half of the key
             ",
+            $crate::arch::x86_64::quick::entry::$key!(),
             $crate::arch::x86_64::quick::run::find_run!(),
             "
     // All words match. rax is the run.
@@ -215,4 +248,4 @@ macro_rules! argument {
     };
 }
 
-pub(crate) use {argument, entry, more, own_clock};
+pub(crate) use {argument, entry, key_of_caller, key_of_slot, more, own_clock};

@@ -12,7 +12,7 @@ use unwind::Saved;
 
 use super::super::quick::{self, SLOT};
 use super::super::stored::VECTORS;
-use super::{DIRECTION, ID, MOST_OF_END, PAGE, PUSHED, parts, trial};
+use super::{DIRECTION, ENTRY_RBP, ID, MOST_OF_END, PAGE, PUSHED, parts, trial};
 use crate::calls::Calls;
 use crate::calls::meter::Meter;
 use crate::code::epoch::ipath_epoch;
@@ -90,7 +90,7 @@ macro_rules! point_stub {
                 low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
                 high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
                 quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
-                entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_fp),
+                entry_rbp = const ENTRY_RBP,
                 epoch = sym ipath_epoch,
                 // Cached walks.
                 memo = const thread::MEMO,
