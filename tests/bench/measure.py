@@ -8,8 +8,9 @@ import sys
 import time
 
 FLAGS = {"without": ["-fomit-frame-pointer"], "with": ["-fno-omit-frame-pointer"]}
-# Metrics, optionally with a value of --clock.
-METRICS = ["count", "count,wall", "count,wall loose"]
+# Metrics, optionally with a value of --clock or --path.
+METRICS = ["count", "count,wall", "count,wall loose", "count,wall probes"]
+OPTIONS = {"loose": "--clock", "probes": "--path"}
 # A neighbor on the same core makes the plain calls of a process half as slow again, and its other
 # calls, too. Each figure must come from at least QUIET processes whose plain calls took at most
 # LOUD times the minimum. Up to EXTRA times the rounds are tried for that, PAUSE seconds apart.
@@ -131,8 +132,9 @@ class Bench:
     def __init__(self, ipath, source, scratch, rounds):
         self.ipath, self.scratch, self.rounds = ipath, scratch, rounds
         self.programs, self.unwinding = {}, {}
-        has_clock = "--clock" in output([ipath, "run", "--help"])
-        self.metrics = [way for way in METRICS if has_clock or " " not in way]
+        known = output([ipath, "run", "--help"])
+        has = lambda way: all(f"{OPTIONS[value]} <" in known for value in way.split()[1:])
+        self.metrics = [way for way in METRICS if has(way)]
         # The minimum time of a plain call for each kind of case, in ns.
         self.plains = {}
         for pointers, flags in FLAGS.items():
@@ -150,14 +152,18 @@ class Bench:
 
     def under_ipath(self, pointers, shape, metrics, times):
         profile = os.path.join(self.scratch, "profile.json")
-        metrics, *clock = metrics.split()
-        command = [self.ipath, "run", "-f", "tiny", "-m", metrics, "--no-tui", "--interval", "10m"]
-        command += [option for how in clock for option in ("--clock", how)]
+        metrics, *values = metrics.split()
+        # Only measured functions can be on a path of probes.
+        callers = ["thread"] if "probes" in values else None
+        functions = ",".join(["tiny", *(callers or [])])
+        command = [self.ipath, "run", "-f", functions, "-m", metrics, "--no-tui"]
+        command += ["--interval", "10m"]
+        command += [option for value in values for option in (OPTIONS[value], value)]
         command += ["--max-paths", str(max(65536, 2 * shape.paths)), "-o", profile, "--"]
         command += [self.programs[pointers], *shape.arguments()]
         times.take(output(command).split("\n", 1)[0])
         with open(profile) as file:
-            check(json.load(file), shape)
+            check(json.load(file), shape, callers)
 
     def measure(self, cases, rounds=None):
         """The times of each case, by way.
@@ -187,17 +193,28 @@ class Bench:
         return found
 
 
-def check(profile, shape):
-    """Fails unless the profile has every call on its true path: speed without that is worthless."""
+def check(profile, shape, callers=None):
+    """Fails unless the profile has every call on its true path: speed without that is worthless.
+
+    If only measured functions are on paths, `callers` are those of tiny.
+    """
     lost = {name: number for name, number in profile["losses"].items() if number}
     if lost:
         fail(f"{shape}: lost {lost}")
-    paths = profile["paths"]
-    odd = [p for p in paths if len(p["stack"]) != shape.depth or not p["complete"]]
+    names = [function["name"] for function in profile["functions"]]
+    paths = [path for path in profile["paths"] if names[path["function"]] == "tiny"]
+    if callers is None:
+        is_odd = lambda path: len(path["stack"]) != shape.depth
+        different = shape.paths
+    else:
+        frames = profile["frames"]
+        is_odd = lambda path: [frames[at]["function"] for at in path["stack"]] != callers
+        different = 1
+    odd = [path for path in paths if is_odd(path) or not path["complete"]]
     counts = [p["metrics"]["count"] for p in paths]
-    if odd or len(paths) != shape.paths or sum(counts) != shape.all_calls():
+    if odd or len(paths) != different or sum(counts) != shape.all_calls():
         fail(
-            f"{shape}: expected {shape.all_calls()} calls on {shape.paths} complete paths, found "
+            f"{shape}: expected {shape.all_calls()} calls on {different} complete paths, found "
             f"{sum(counts)} on {len(paths)}, {len(odd)} of them not complete or of another depth"
         )
     if shape.order == "cyclic" and max(counts) - min(counts) > shape.rounds * shape.threads:
