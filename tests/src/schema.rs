@@ -53,6 +53,10 @@ fn violation(root: &Value, schema: &Value, value: &Value) -> Option<String> {
             ("required", Value::Object(fields)) => {
                 types(rule).all(|name| fields.contains_key(name))
             }
+            ("anyOf", _) => {
+                let mut all = rule.as_array().into_iter().flatten();
+                all.any(|rule| violation(root, rule, value).is_none())
+            }
             ("items", Value::Array(items)) => {
                 let found = items.iter().enumerate().find_map(|(index, item)| {
                     Some(format!("[{index}]{}", violation(root, rule, item)?))
@@ -124,13 +128,22 @@ mod tests {
     fn violations_are_found_and_named() {
         let root = json!({
             "type": "object",
-            "properties": {"n": {"$ref": "#/definitions/n"}, "list": {"items": {"type": "string"}}},
+            "properties": {
+                "n": {"$ref": "#/definitions/n"},
+                "list": {"items": {"type": "string"}},
+                "any": {"anyOf": [{"type": "string"}, {"const": 7}]}
+            },
             "required": ["n"],
             "additionalProperties": false,
             "definitions": {"n": {"type": ["integer", "null"], "minimum": 0}}
         });
         let found = |value: Value| violation(&root, &root, &value);
-        for valid in [json!({"n": 1}), json!({"n": null, "list": ["a"]})] {
+        for valid in [
+            json!({"n": 1}),
+            json!({"n": null, "list": ["a"]}),
+            json!({"n": 1, "any": "a"}),
+            json!({"n": 1, "any": 7}),
+        ] {
             assert_eq!(found(valid), None);
         }
         for (value, place) in [
@@ -139,6 +152,7 @@ mod tests {
             (json!({"n": -1}), ".n: minimum"),
             (json!({"n": 0.5}), ".n: type"),
             (json!({"n": 1, "list": ["a", 1]}), ".list[1]: type"),
+            (json!({"n": 1, "any": 8}), ".any: anyOf"),
             (json!({"n": 1, "other": 1}), ".other: additionalProperties"),
         ] {
             assert_eq!(found(value).as_deref(), Some(place));
