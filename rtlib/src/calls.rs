@@ -3,6 +3,7 @@
 
 pub mod activation;
 pub mod apart;
+mod blocks;
 pub mod closing;
 pub mod coroutines;
 pub mod cost;
@@ -14,6 +15,7 @@ pub mod meter;
 pub mod moving;
 pub mod overhead;
 pub mod phases;
+pub mod single;
 pub mod slices;
 mod values;
 

@@ -49,12 +49,12 @@ fn measured() -> u64 {
     (u128::from(tsc1.wrapping_sub(tsc0)) * 1_000_000_000 / ns) as u64
 }
 
-/// The time-stamp counter (in ticks) and CLOCK_MONOTONIC_RAW (in nanoseconds) at the same time. Of
-/// several readings, the fastest is used: it was not interrupted between the two.
-fn reading() -> (u64, u64) {
+/// The time-stamp counter (in ticks) and a clock (in nanoseconds) at the same time. Of several
+/// readings, the fastest is used: it was not interrupted between the two.
+fn reading_of(clock: libc::clockid_t) -> (u64, u64) {
     let attempts = (0..16).map(|_| {
         let before = tsc();
-        let ns = monotonic_ns();
+        let ns = ns_of(clock);
         let after = tsc();
         (
             after.wrapping_sub(before),
@@ -65,13 +65,30 @@ fn reading() -> (u64, u64) {
     attempts.min().map_or((0, 0), |(_, tsc, ns)| (tsc, ns))
 }
 
-fn monotonic_ns() -> u64 {
+/// [`reading_of`] CLOCK_MONOTONIC_RAW.
+fn reading() -> (u64, u64) {
+    reading_of(libc::CLOCK_MONOTONIC_RAW)
+}
+
+/// The time-stamp counter (in ticks) and CLOCK_MONOTONIC (in nanoseconds) now.
+pub(crate) fn now() -> (u64, u64) {
+    reading_of(libc::CLOCK_MONOTONIC)
+}
+
+/// Stores the time now as the start of a session.
+pub fn start(header: &Header) {
+    let (tsc, ns) = now();
+    header.started_tsc.store(tsc, Relaxed);
+    header.started_monotonic_ns.store(ns, Relaxed);
+}
+
+fn ns_of(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: writes the struct given.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -104,6 +121,12 @@ fn earliest_unix_ns_by(header: &Header, tsc: u64, (now_tsc, now): (u64, u64)) ->
 pub fn scale_to_ns(hz: u64) -> (u64, u64) {
     let mult = (1_000_000_000u128 << SCALE_SHIFT) / u128::from(hz.max(1));
     (u64::try_from(mult).unwrap_or(u64::MAX), SCALE_SHIFT.into())
+}
+
+/// Ticks in nanoseconds, by a scale of [`scale_to_ns`].
+pub fn ns_of_ticks(ticks: u64, (mult, shift): (u64, u64)) -> u64 {
+    let ns = (u128::from(ticks) * u128::from(mult)) >> shift.min(127);
+    u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

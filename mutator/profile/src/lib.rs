@@ -43,5 +43,7 @@ pub mod report;
 pub mod sample;
 #[doc(hidden)]
 pub mod services;
+#[doc(hidden)]
+pub mod timeline;
 
 pub use profile::*;

@@ -14,8 +14,8 @@ mod session;
 mod tests;
 
 use crate::profile::{
-    Apart, COUNT, Counts, Function, Metric, PathEntry, Presence, Process, Profile, TimerStats,
-    Total,
+    Apart, COUNT, Counts, Function, Metric, PathEntry, Presence, Process, Profile, SingleCall,
+    TimerStats, Total, keep_slowest, order_in_time,
 };
 pub use error::MergeError;
 
@@ -112,6 +112,7 @@ impl Merger {
         }
         self.inside
             .add(&mut sum.inside, &profile.inside, &code.functions);
+        let mut places = Vec::with_capacity(profile.paths.len());
         for path in &profile.paths {
             let stack: Vec<usize> = path.stack.iter().map(|&f| code.frames[f]).collect();
             // A sum whose processes are not kept apart covers all of them.
@@ -135,12 +136,21 @@ impl Merger {
                     at
                 }
             };
+            places.push(at);
             add_path(&mut sum.paths[at], path);
             let of = match process {
                 Some(process) => Part::one(process),
                 None => of,
             };
             self.over_paths[at].add(&of, &sum.metrics, &path.metrics, path.spread.as_deref());
+        }
+        for (function, &at) in profile.functions.iter().zip(&code.functions) {
+            let into = &mut sum.functions[at];
+            let in_sum =
+                |call: &SingleCall| call.in_sum(&places, &code.functions, of.first_process);
+            into.slowest.extend(function.slowest.iter().map(in_sum));
+            keep_slowest(&mut into.slowest, sum.session.slowest);
+            into.trace.extend(function.trace.iter().map(in_sum));
         }
         Ok(())
     }
@@ -180,6 +190,7 @@ impl Merger {
                 function.processes = over.take_each(&sum.metrics, function.totals.counts.count);
             }
             function.spread = over.spreads(processes, &sum.metrics);
+            order_in_time(&mut function.trace);
             if self.is_uneven {
                 let all = || sum.metrics.iter().map(|m| m.name.clone()).collect();
                 function.measured.get_or_insert_with(all);
@@ -232,6 +243,7 @@ fn processes_of(profile: &Profile) -> Vec<Process> {
         labels: target.labels.clone(),
         started_unix_ns: profile.session.started_unix_ns,
         elapsed_ns: profile.session.elapsed_ns,
+        monotonic_ns: profile.session.monotonic_ns,
     }]
 }
 

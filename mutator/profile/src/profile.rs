@@ -20,6 +20,7 @@ mod inlined_copy;
 mod inside;
 mod inside_times;
 mod kept_apart;
+mod kept_single;
 mod label;
 mod later;
 pub mod off_cpu;
@@ -29,6 +30,7 @@ mod position;
 mod process;
 mod program;
 mod room;
+mod single;
 mod taken_paths;
 #[cfg(test)]
 mod tests;
@@ -61,6 +63,7 @@ pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::{program, started_as};
 pub use room::UNKNOWN_CALLERS;
 pub use room::{names_of, reason};
+pub use single::{Callee, SingleCall, keep_slowest, order_in_time};
 pub use taken_paths::{PathContext, PathEnd, PathStart, PathTotals, TakenPath};
 pub use throttled::{Throttled, Throttling};
 pub use total::Total;
@@ -296,6 +299,15 @@ pub struct Session {
     /// Nanoseconds from which on a call is kept apart from others of its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slower_ns: Option<u64>,
+    /// The number of slowest calls that are kept of each function; 0 if none are.
+    #[serde(default, skip_serializing_if = "function::is_zero")]
+    pub slowest: u64,
+    /// The number of last calls that are kept of each function on each thread; 0 if none are.
+    #[serde(default, skip_serializing_if = "function::is_zero")]
+    pub trace: u64,
+    /// CLOCK_MONOTONIC at the start, in nanoseconds, if single calls are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monotonic_ns: Option<u64>,
     /// The cost of measuring. `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,

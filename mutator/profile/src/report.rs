@@ -17,6 +17,7 @@ mod process_rows;
 mod processes;
 pub mod routes;
 mod rows;
+mod single;
 mod summary;
 mod table;
 #[cfg(test)]
@@ -177,6 +178,7 @@ pub fn selected(
     }
     report.functions(out)?;
     report.paths(out)?;
+    report.slowest(out)?;
     report.inside(out)?;
     if !options.quiet {
         report.refused(out)?;

@@ -102,6 +102,8 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         totals,
         spread: None,
         processes: Vec::new(),
+        slowest: Vec::new(),
+        trace: Vec::new(),
     });
 }
 

@@ -22,6 +22,7 @@ mod places;
 mod raw;
 mod records;
 mod rules;
+mod single;
 mod stats;
 mod threads;
 mod totals;
@@ -30,6 +31,7 @@ mod totals;
 mod tests;
 
 use crate::session::Session;
+use ipath_profile::timeline::Timeline;
 use ipath_profile::{Changed, Profile, Unseen};
 use ipath_target::process::Process;
 use ipath_target::progress::Step;
@@ -49,6 +51,7 @@ pub use overhead::measuring_ns;
 pub struct Collector {
     frames: Frames,
     names: Names,
+    timeline: Timeline,
     /// See [`Self::set_remark`].
     remark: Option<String>,
     /// Notes to add to later profiles.
@@ -121,7 +124,7 @@ impl Collector {
         self.last = None;
         let _step = Step::begin("naming the call sites");
         self.learn(measured);
-        let mut build = Build::new(measured, &mut self.frames);
+        let mut build = Build::new(measured, &mut self.frames, &mut self.timeline);
         self.refresh(measured, &mut build);
         build.profile
     }
@@ -133,11 +136,11 @@ impl Collector {
         let last = self.last.take();
         let last = last.filter(|&(of, _)| of == reading && !is_renamed);
         let looked = last.and_then(|(_, mut build)| {
-            let changed = build.look(measured.segment, &mut self.frames)?;
+            let changed = build.look(measured.segment, &mut self.frames, &mut self.timeline)?;
             Some((build, Changed::Paths(changed)))
         });
         let (mut build, changed) = looked.unwrap_or_else(|| {
-            let build = Build::new(measured, &mut self.frames);
+            let build = Build::new(measured, &mut self.frames, &mut self.timeline);
             (build, Changed::All)
         });
         self.refresh(measured, &mut build);

@@ -316,8 +316,7 @@ impl Session {
 
     /// Sets the beginning of the measured time to now: the program has not run before.
     pub fn note_begin(&self) {
-        let began = &self.segment.header().started_tsc;
-        began.store(clock::tsc(), Relaxed);
+        clock::start(self.segment.header());
     }
 
     /// Sets the end of the measured time to now, when the program has ended. Does nothing if an end

@@ -94,6 +94,10 @@ pub struct Measure {
     /// Keep calls that take at least this time apart from others of their path (10ms)
     #[arg(long, value_name = "D", value_parser = duration)]
     pub slower: Option<Duration>,
+    /// Keep the N slowest calls of each function: path, thread, start, arguments, return value, and
+    /// the time in other measured functions; with -m cpu also the time off the processors
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub slowest: Option<u64>,
     /// Keep paths apart by phase: each call of these functions is one, and so are the times between
     /// them. `ipath mark` begins phases from another terminal
     #[arg(long, value_name = "PATTERN")]

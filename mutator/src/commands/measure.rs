@@ -70,6 +70,10 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
             let cause = "conditions do not apply when only points are counted";
             return Err(Failure::new(operation, "--when", cause).usage());
         }
+        if measure.slowest.is_some() {
+            let cause = "there are no calls to keep when only points are counted";
+            return Err(Failure::new(operation, "--slowest", cause).usage());
+        }
         metrics.clear();
     }
     let condition = measure.when.as_deref().map(str::parse).transpose();
@@ -106,6 +110,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         condition,
         by: by.transpose()?,
         slower_ns: slower,
+        slowest: measure.slowest.unwrap_or(0),
         phases: measure.phase.clone(),
         under: measure.under.clone(),
         not_under: measure.not_under.clone(),

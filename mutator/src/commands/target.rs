@@ -183,6 +183,7 @@ mod tests {
         let shape = Shape {
             max_paths: 100,
             columns: 1,
+            keeps_single: false,
         };
         let (segment, _lock) = Segment::create(&other, &shape).expect("a segment");
         let path = named().into_iter().find(|(_, process)| *process == other);

@@ -133,6 +133,10 @@ pub struct Parameters {
     pub filter_items: AtomicU64,
     /// Maximum number of values and phases by which calls of one path are kept apart.
     pub max_values: AtomicU64,
+    /// The number of slowest calls to keep for each thread and function.
+    pub slowest: AtomicU64,
+    /// The number of last calls to keep for each thread and function.
+    pub traced: AtomicU64,
     /// 1 if verification rejects every cached walk, to test that it does verify.
     pub distrust: AtomicU64,
     /// Bytes from the thread pointer to the 32-bit thread id, or -1 if unknown.
@@ -331,7 +335,7 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 128 + 56 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 128 + 72 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
     assert!(size_of::<CopiedCode>() == 32 && size_of::<CopiedPc>() == 16);
 };

@@ -20,6 +20,7 @@ pub mod probe;
 pub mod schema;
 pub mod segment;
 pub mod shortage;
+pub mod single;
 pub mod site;
 pub mod value;
 

@@ -104,6 +104,8 @@ pub struct Schema {
     pub by: AtomicU64,
     /// Ticks from which on a call is kept apart as a long one; 0 if none is.
     pub long: AtomicU64,
+    /// 1 if single calls are kept ([`crate::single`]), else 0.
+    pub single: AtomicU64,
     /// The columns, of which the first `columns` are in use.
     pub column: [ColumnRule; MAX_COLUMNS],
 }
@@ -121,6 +123,12 @@ impl Schema {
     pub fn divides_at_exit(&self) -> bool {
         self.by.load(Ordering::Relaxed) == By::Return.encode()
             || self.long.load(Ordering::Relaxed) != 0
+    }
+
+    /// True if single calls are kept.
+    #[inline(always)]
+    pub fn keeps_single(&self) -> bool {
+        self.single.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -257,4 +265,4 @@ impl Condition {
     }
 }
 
-const _: () = assert!(size_of::<Schema>() == 40 + 16 * MAX_COLUMNS);
+const _: () = assert!(size_of::<Schema>() == 48 + 16 * MAX_COLUMNS);

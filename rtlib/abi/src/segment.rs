@@ -163,6 +163,13 @@ pub struct Header {
     pub phase_marked: AtomicU64,
     /// The phase that a function has begun last, if it has not ended; otherwise [`OUTSIDE`].
     pub phase_begun: AtomicU64,
+    /// The number of items of single calls allocated ([`crate::single`]).
+    pub calls_used: AtomicU64,
+    /// The number of calls of which nothing was kept, because their thread had no block for their
+    /// function.
+    pub calls_without_block: AtomicU64,
+    /// CLOCK_MONOTONIC when the session started, in ns.
+    pub started_monotonic_ns: AtomicU64,
     /// Statistics of each counter.
     pub counted: [Counted; COUNTERS],
 }
@@ -198,7 +205,7 @@ pub const STATE_ENDED: u32 = 3;
 pub const STATE_LEAVING: u32 = 4;
 
 /// Number of areas.
-pub const AREAS: usize = 13;
+pub const AREAS: usize = 14;
 /// Area of [`JournalEntry`].
 pub const AREA_JOURNAL: usize = 0;
 /// Area of bytes: the session document (JSON) at even turns.
@@ -226,6 +233,8 @@ pub const AREA_COLUMNS: usize = 10;
 pub const AREA_COUNTS: usize = 11;
 /// Area of [`PhaseEntry`].
 pub const AREA_PHASES: usize = 12;
+/// Area of the items of single calls ([`crate::single`]); empty if none are kept.
+pub const AREA_CALLS: usize = 13;
 
 /// The maximum number of bytes that a journal entry changes.
 pub const JOURNAL_BYTES: usize = 24;

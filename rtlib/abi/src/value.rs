@@ -1,12 +1,18 @@
 //! The locations of arguments and return values.
 //!
 //! Each function has a word of locations, one byte per value: the registers of its arguments (psABI
-//! 3.2.3) and of its return value, with the type of each.
+//! 3.2.3) and of its return value, with the type of each. The highest byte tells which of them are
+//! known.
 
 /// The number of the return value. Argument `n` of a function has the number `n - 1`.
 pub const RETURN: u8 = 6;
 /// The number of values per function.
 pub const VALUES: usize = 7;
+
+/// The bit of a function's word that says that the location of value `number` is known.
+pub const fn is_known(number: u8) -> u64 {
+    1 << (8 * VALUES + number as usize)
+}
 
 /// The sum of up to 2^31 values. `sum` is the lower 64 bits of it, `upper` the sum of the upper 32
 /// bits of each value. Either may include one value more than the other, if it was read during an

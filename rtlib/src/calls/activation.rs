@@ -5,7 +5,9 @@ use core::ptr;
 use abi::probe::LENDING;
 use abi::schema::source;
 use abi::segment::RecordHead;
+use abi::single::CALLEES;
 
+use crate::os::parameters;
 use crate::sources::Said;
 
 /// A call of a probed function. The activations of a thread form a doubly linked list. The links
@@ -47,6 +49,10 @@ pub struct Activation {
     /// The values of sources other than the clock and CPU time; null until first needed. It belongs
     /// to this place in memory, and only [`swap`] moves it.
     pub more: *mut More,
+    /// The time-stamp counter at the entry, if it is needed at the end.
+    pub entered: u64,
+    /// The arguments, if they are needed at the end.
+    pub arguments: [i64; ARGUMENTS],
 }
 
 /// The values of sources at an entry.
@@ -58,8 +64,19 @@ pub struct More {
     pub known: u64,
     /// The value of each source at the entry, and its growth in nested calls.
     pub source: [Growing; source::ALL],
-    /// The arguments, if the condition of the call is only known at its end.
-    pub arguments: [i64; ARGUMENTS],
+    /// The time in probed functions called from this one, if single calls are kept.
+    pub callees: Callees,
+}
+
+/// The time in some functions that were called from another one.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Callees {
+    /// The ids of the functions plus 1, up to the first 0. Those after it have no meaning.
+    pub function: [u32; CALLEES],
+    _padding: u32,
+    /// Ticks in the calls of each.
+    pub ticks: [u64; CALLEES],
 }
 
 /// A source in [`More`].
@@ -161,6 +178,17 @@ pub unsafe fn link(first: *mut Activation, count: usize, prev: *mut Activation) 
     }
 }
 
+/// True if the function has stayed instrumented since the activation began. If it was removed
+/// meanwhile, its returns were not seen, and the activation counts as open.
+///
+/// # Safety
+/// The activation is valid.
+#[inline(always)]
+pub unsafe fn is_current(activation: *mut Activation) -> bool {
+    // SAFETY: guaranteed by the caller.
+    unsafe { parameters::generation((*activation).function) == (*activation).generation }
+}
+
 /// Copies an activation to `place`, except the links and [`More`]. The values of those sources are
 /// unknown for a call that moves like this.
 ///
@@ -175,6 +203,7 @@ pub unsafe fn copy(activation: *const Activation, place: *mut Activation) {
         (*place).ahead = UNKNOWN;
         if !more.is_null() {
             (*more).known = 0;
+            (*more).callees.function[0] = 0;
         }
     }
 }

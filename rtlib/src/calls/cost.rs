@@ -6,8 +6,9 @@ use abi::segment::RecordHead;
 use abi::value::RETURN;
 use core::sync::atomic::Ordering;
 
-use super::activation::{Activation, Growing, More, UNKNOWN};
+use super::activation::{self, Activation, Growing, More, UNKNOWN};
 use super::meter::{Meter, Values, since};
+use super::single;
 use super::values::{
     add_value, argument, columns, find_arguments, keep_arguments, kept_argument, moves_values,
     returned,
@@ -82,7 +83,9 @@ pub unsafe fn enter<const ALL: bool>(
     let schema = schema(record);
     let condition = condition(schema);
     let is_undecided = condition.is_some_and(|condition| !condition.of.is_at_entry());
-    let keeps_arguments = !activation.is_null() && (is_undecided || moves_values(schema));
+    let is_single = !activation.is_null() && schema.keeps_single();
+    let moves = !activation.is_null() && (is_undecided || moves_values(schema));
+    let keeps_arguments = moves || is_single;
     // SAFETY: guaranteed by the caller.
     unsafe {
         if let Some(condition) = condition
@@ -94,7 +97,7 @@ pub unsafe fn enter<const ALL: bool>(
         }
         if !is_undecided {
             meter.amounts.known = 0;
-            if !keeps_arguments {
+            if !moves {
                 find_arguments(meter, function, schema, values);
             }
             if ALL {
@@ -104,7 +107,7 @@ pub unsafe fn enter<const ALL: bool>(
             }
         }
         if !activation.is_null() {
-            if keeps_arguments || wanted(schema) & !source::CLOCKS != 0 {
+            if is_single || wanted(schema) & !source::CLOCKS != 0 {
                 if ALL {
                     meter.make_room(activation);
                 } else if (*activation).more.is_null() {
@@ -154,6 +157,7 @@ unsafe fn start<const ALL: bool>(
             wanted &= source::CLOCKS;
         } else {
             (*more).known = 0;
+            (*more).callees.function[0] = 0;
         }
         let mut cpu = None;
         let start = meter.sources.at_entry::<ALL>(wanted, |number, start| {
@@ -177,6 +181,7 @@ unsafe fn start<const ALL: bool>(
         (*activation).nested_cpu = 0;
         let behind = meter.corrected_at_entry();
         (*activation).start = start.wrapping_sub(behind);
+        (*activation).entered = start;
         true
     }
 }
@@ -213,7 +218,7 @@ unsafe fn growth<const ALL: bool>(
             let now = said.wrapping_sub(meter.corrected());
             // The clocks of the kernel and of the processor differ slightly.
             let whole = since(start, now).min(ticks);
-            meter.cpu = whole;
+            (meter.cpu, meter.knows_cpu) = (whole, true);
             let nested = (*top).nested_cpu;
             return Ok(Amount { whole, nested });
         }
@@ -241,7 +246,7 @@ unsafe fn steady(meter: &mut Meter, top: *mut Activation) -> Option<Amount> {
         let is_steady = (*top).nested_cpu == nested && meter.sources.is_steady((*top).ahead);
         is_steady.then(|| {
             let whole = meter.ticks(top);
-            meter.cpu = whole;
+            (meter.cpu, meter.knows_cpu) = (whole, true);
             Amount { whole, nested }
         })
     }
@@ -341,21 +346,63 @@ pub unsafe fn is_timed_alone(activation: *mut Activation) -> bool {
     unsafe { record::way(&*(*activation).record) == way::TIMED }
 }
 
-/// [`end`] on a stack with more room. It is exported so that a test can find its address.
+/// Counts a call that ends as [`end`] does, and keeps it if single calls of its function are kept.
 ///
 /// # Safety
-/// As for [`end`].
+/// As for [`end`]; `caller` is the enclosing activation.
+#[inline(always)]
+pub unsafe fn end_any<const ALL: bool>(
+    meter: &mut Meter,
+    top: *mut Activation,
+    caller: *mut Activation,
+    is_current: bool,
+    by_tail_call: bool,
+) -> Ended {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if !is_current || !single::are_kept(top) {
+            return end::<ALL>(meter, top, is_current, by_tail_call);
+        }
+        let function = (*top).function;
+        let block = match meter.single.find(function) {
+            None if !meter.single.is_full() => {
+                if !ALL {
+                    return Ended::Later;
+                }
+                meter.single.find_or_make(function)
+            }
+            found => found,
+        };
+        let ended = end::<ALL>(meter, top, is_current, by_tail_call);
+        if ended == Ended::Counted {
+            single::keep(block, meter, top);
+            let more = (*caller).more;
+            if !more.is_null() {
+                (*more).callees.add(function, meter.ticks(top));
+            }
+        }
+        ended
+    }
+}
+
+/// [`end_any`] for the innermost activation, on a stack with more room. It is exported so that a
+/// test can find its address.
+///
+/// # Safety
+/// As for [`end_any`].
 #[unsafe(no_mangle)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 #[inline(never)]
 pub unsafe extern "C" fn ipath_end_at_home(
     meter: *mut Meter,
     top: *mut Activation,
-    is_current: bool,
     by_tail_call: bool,
 ) -> Ended {
     // SAFETY: guaranteed by the caller.
-    unsafe { end::<false>(&mut *meter, top, is_current, by_tail_call) }
+    unsafe {
+        let (caller, is_current) = ((*top).prev, activation::is_current(top));
+        end_any::<false>(&mut *meter, top, caller, is_current, by_tail_call)
+    }
 }
 
 /// Finds the amounts of a call that ends, and stores them in the meter. False if the call does not
@@ -376,7 +423,7 @@ unsafe fn of_any<const ALL: bool>(
             return Some(false);
         }
         meter.amounts.known = 0;
-        meter.cpu = (*top).nested_cpu;
+        (meter.cpu, meter.knows_cpu) = ((*top).nested_cpu, false);
         if record::way(record) == way::STEADY
             && let Some(amount) = steady(meter, top)
         {
@@ -394,7 +441,7 @@ unsafe fn of_any<const ALL: bool>(
                     let value = match number {
                         RETURN => returned(meter, top),
                         _ if condition.is_some() || schema.divides_at_exit() => {
-                            kept_argument(top, number)
+                            Some(kept_argument(top, number))
                         }
                         _ => None,
                     };

@@ -13,7 +13,7 @@ use abi::segment::RecordHead;
 use abi::shortage::Shortage;
 
 use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, doubted, lent};
-pub use super::activation::{BOTTOM, SEPARATOR, TAKEN};
+pub use super::activation::{BOTTOM, SEPARATOR, TAKEN, is_current};
 use super::cost::{self, Ended};
 use super::left::Left;
 use super::lot::Chain;
@@ -498,7 +498,7 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
         }
         let is_current = is_current(top);
         let ended = if ALL {
-            cost::end::<true>(meter, top, is_current, TAIL)
+            cost::end_any::<true>(meter, top, caller, is_current, TAIL)
         } else if cost::is_timed_alone(top) {
             if cost::end_timed(meter, top, is_current, TAIL) {
                 Ended::Counted
@@ -506,7 +506,7 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
                 Ended::Later
             }
         } else if is_at_home(calls) {
-            cost::ipath_end_at_home(meter, top, is_current, TAIL)
+            cost::ipath_end_at_home(meter, top, TAIL)
         } else {
             Ended::Later
         };
@@ -520,17 +520,6 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
         }
         true
     }
-}
-
-/// True if the function has stayed instrumented since the activation began. If it was removed
-/// meanwhile, its returns were not seen, and the activation counts as open.
-///
-/// # Safety
-/// The activation is valid.
-#[inline(always)]
-pub unsafe fn is_current(activation: *mut Activation) -> bool {
-    // SAFETY: guaranteed by the caller.
-    unsafe { parameters::generation((*activation).function) == (*activation).generation }
 }
 
 /// Ensures that the list has a free activation.

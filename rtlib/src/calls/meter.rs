@@ -4,6 +4,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::activation::{Activation, More};
+use super::blocks::Blocks;
 use super::overhead::{self, Estimate};
 use crate::arch::clock;
 use crate::ledger::record::Amounts;
@@ -38,12 +39,16 @@ pub struct Meter {
     pub amounts: Amounts,
     /// CPU time of the current call, in ticks. If that is unknown, the nested CPU time.
     pub(super) cpu: u64,
+    /// True if `cpu` is the CPU time of the current call.
+    pub(super) knows_cpu: bool,
     /// The location of the values of the current call at its exit. The slot is 0 if there is none.
     pub(super) values: Values,
     /// The next free item for the values of an activation's further sources ([`More`]).
     room: *mut More,
     /// The number of free items from `room` on.
     rooms: u64,
+    /// The thread's blocks of single calls.
+    pub(super) single: Blocks,
 }
 
 /// The location of a call's values.
@@ -210,6 +215,11 @@ impl Meter {
         // SAFETY: guaranteed by the caller.
         let start = unsafe { (*top).start };
         since(start, self.sources.now().wrapping_sub(self.corrected()))
+    }
+
+    /// The CPU time of the current call, in ticks. `None` if it is not measured or not known.
+    pub(super) fn known_cpu(&self) -> Option<u64> {
+        self.knows_cpu.then_some(self.cpu)
     }
 
     /// The return value of a call of `function` that ends at the exit passed to [`Meter::begin`].

@@ -59,18 +59,14 @@ pub(super) unsafe fn find_arguments(
     }
 }
 
-/// Keeps the arguments of a call whose condition is only known at its end.
+/// Keeps the arguments of a call for its end.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 pub(super) unsafe fn keep_arguments(activation: *mut Activation, function: u32, values: &Values) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let more = (*activation).more;
-        if more.is_null() {
-            return;
-        }
-        for (number, kept) in (*more).arguments.iter_mut().enumerate() {
-            *kept = argument(function, number as u8, values);
+        for number in 0..ARGUMENTS {
+            (*activation).arguments[number] = argument(function, number as u8, values);
         }
     }
 }
@@ -88,20 +84,10 @@ pub(super) fn add_value(amounts: &mut Amounts, column: usize, derived: Derived, 
     }
 }
 
-/// Argument `number` of a call that ends, as kept at its entry; `None` if there was no memory.
-pub(super) unsafe fn kept_argument(top: *mut Activation, number: u8) -> Option<i64> {
+/// Argument `number` of a call that ends, as kept at its entry.
+pub(super) unsafe fn kept_argument(top: *mut Activation, number: u8) -> i64 {
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        let more = (*top).more;
-        if more.is_null() {
-            return None;
-        }
-        (&raw const (*more).arguments)
-            .cast::<i64>()
-            .add(usize::from(number) % ARGUMENTS)
-            .read()
-            .into()
-    }
+    unsafe { (*top).arguments[usize::from(number) % ARGUMENTS] }
 }
 
 /// The return value of a call that ends; `None` if its function leaves by a tail call.

@@ -26,6 +26,14 @@ pub fn record(index: u32) -> &'static RecordHead {
     &record.head
 }
 
+/// The index of a record.
+#[inline(always)]
+pub fn number_of(record: &RecordHead) -> u32 {
+    let records = header() as *const _ as u64 + header().areas[AREA_RECORDS].offset();
+    let head: *const RecordHead = record;
+    ((head as u64 - records) / RECORD) as u32
+}
+
 /// Bytes of a record in the segment: its head and its first column.
 const RECORD: u64 = size_of::<Record>() as u64;
 
@@ -37,11 +45,10 @@ pub fn column(record: &RecordHead, number: usize) -> &Column {
         // SAFETY: heads are in records, which include the first column.
         return unsafe { &(*head.cast::<Record>()).first };
     };
-    let records = header() as *const _ as u64 + header().areas[AREA_RECORDS].offset();
-    let index = (head as u64 - records) / RECORD;
+    let index = number_of(record);
     // SAFETY: a record gets its further columns when it is created.
     unsafe {
-        let columns: *const Column = item::<Column>(AREA_COLUMNS, index, further_columns());
+        let columns: *const Column = item::<Column>(AREA_COLUMNS, index.into(), further_columns());
         &*columns.add(further)
     }
 }

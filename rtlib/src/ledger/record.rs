@@ -87,7 +87,8 @@ fn way_for(schema: u8, path: u32) -> u8 {
     let is_begin =
         (schema.divides_at_entry() || shared::keeps_phases()) && innermost_part_of(path).is_none();
     let function = areas::node(path).key.load(Ordering::Relaxed) as u32;
-    if is_begin || schema.divides_at_exit() || parameters::is_phase(function) {
+    let is_compiled = schema.divides_at_exit() || schema.keeps_single();
+    if is_begin || is_compiled || parameters::is_phase(function) {
         return way::COMPILED;
     }
     way_of(schema)

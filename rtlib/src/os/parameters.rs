@@ -65,6 +65,8 @@ pub static ipath_parameters: Parameters = Parameters {
     checks_stacks: AtomicU64::new(0),
     filter_items: AtomicU64::new(0),
     max_values: AtomicU64::new(0),
+    slowest: AtomicU64::new(0),
+    traced: AtomicU64::new(0),
     distrust: AtomicU64::new(0),
     tid_offset: AtomicI32::new(0),
     reads_tp: AtomicU32::new(0),
@@ -114,6 +116,7 @@ pub static ipath_schemas: [Schema; MAX_SCHEMAS] = [const {
         bound: AtomicU64::new(0),
         by: AtomicU64::new(0),
         long: AtomicU64::new(0),
+        single: AtomicU64::new(0),
         column: [const {
             ColumnRule {
                 derived: AtomicU64::new(0),

@@ -118,16 +118,42 @@ pub fn take(
     spare: u64,
     prepare: impl Fn(u64) -> Result<(), Shortage>,
 ) -> Result<u32, Shortage> {
+    take_run((area, used), (stride, 1), spare, prepare)
+}
+
+/// Allocates this number of adjacent items of an area, as [`take`] allocates one, and returns the
+/// index of the first one.
+///
+/// # Errors
+/// There is no room or no memory.
+pub fn take_several(
+    area: usize,
+    used: &AtomicU64,
+    stride: u64,
+    items: u64,
+) -> Result<u32, Shortage> {
+    take_run((area, used), (stride, items), 0, |_| Ok(()))
+}
+
+/// [`take`] for several adjacent items: their size and their number.
+#[inline(always)]
+fn take_run(
+    (area, used): (usize, &AtomicU64),
+    (stride, items): (u64, u64),
+    spare: u64,
+    prepare: impl Fn(u64) -> Result<(), Shortage>,
+) -> Result<u32, Shortage> {
     let bytes = header().areas[area].capacity() * stride;
     let mut index = used.load(Ordering::Relaxed);
     loop {
-        let end = (index + 1) * stride + spare;
+        let end = (index + items) * stride + spare;
         if end > bytes {
             return Err(Shortage::Room);
         }
         populate(area, end)?;
         prepare(end)?;
-        match used.compare_exchange_weak(index, index + 1, Ordering::Relaxed, Ordering::Relaxed) {
+        match used.compare_exchange_weak(index, index + items, Ordering::Relaxed, Ordering::Relaxed)
+        {
             Ok(_) => return u32::try_from(index).map_err(|_| Shortage::Room),
             Err(seen) => index = seen,
         }

@@ -85,6 +85,8 @@ impl Code {
                 totals,
                 spread: None,
                 processes: Vec::new(),
+                slowest: Vec::new(),
+                trace: Vec::new(),
                 ..function.clone()
             });
             sum.len() - 1

@@ -120,6 +120,9 @@ fn add_session(sum: &mut Session, other: &Session) {
     sum.pending
         .retain(|pattern| other.pending.contains(pattern));
     sum.collapsed |= other.collapsed;
+    sum.slowest = sum.slowest.max(other.slowest);
+    sum.trace = sum.trace.max(other.trace);
+    sum.monotonic_ns = None;
     for stop in &other.stops {
         add_stop(&mut sum.stops, stop);
     }

@@ -1,6 +1,7 @@
 //! Consistency checks of a profile.
 
 mod flow;
+mod single;
 
 use super::counts::{WALL, closed, is_argument};
 use super::unmeasured::Ends;
@@ -227,6 +228,7 @@ impl Profile {
             )?;
             self.check_metrics(|| format!("functions[{i}]"), &f.totals.counts)?;
             self.check_spread(|| format!("functions[{i}]"), f.spread.as_deref())?;
+            f.check_single(self, i)?;
             for (k, of) in f.processes.iter().enumerate() {
                 let at = || format!("functions[{i}].processes[{k}].process");
                 index(at, "processes", of.process, self.processes.len())?;

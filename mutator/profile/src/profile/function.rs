@@ -7,6 +7,7 @@ use super::frame_loop::FrameLoop;
 use super::inlined_copy::InlinedCopy;
 use super::position::position;
 use super::process::{InProcess, Spreads};
+use super::single::SingleCall;
 use super::throttled::Throttled;
 
 /// An instrumented function.
@@ -94,6 +95,12 @@ pub struct Function {
     /// is of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<InProcess>,
+    /// The slowest calls, the slowest first. Empty if none are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slowest: Vec<SingleCall>,
+    /// The last calls of each thread, ordered by their starts. Empty if none are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<SingleCall>,
 }
 
 /// The part of a function that a row measures. Rows of the same address differ in it.

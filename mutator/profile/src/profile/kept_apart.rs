@@ -81,12 +81,14 @@ impl Profile {
         found.ok_or_else(|| NoPhase::Named(name.to_owned()))
     }
 
-    /// Keeps only the paths of one phase, and forgets the phases. The totals of functions stay.
+    /// Keeps only the paths of one phase, and forgets the phases and single calls. The totals of
+    /// functions stay.
     ///
     /// # Errors
     /// There is no such phase.
     pub fn keep_phase(&mut self, name: &str) -> Result<(), NoPhase> {
         let index = self.phase(name)?;
+        self.forget_single_calls();
         self.paths.retain(|path| path.phase == Some(index));
         for path in &mut self.paths {
             path.phase = None;

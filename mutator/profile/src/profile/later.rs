@@ -26,7 +26,8 @@ impl Profile {
     /// Paths without new calls are left out. The minimum and the maximum are bounds given by the
     /// histogram.
     ///
-    /// Paths inside functions that are under way belong to the part in which they end.
+    /// Paths inside functions that are under way belong to the part in which they end. Single calls
+    /// are left out.
     pub fn since(mut self, old: &Self) -> (Self, u64) {
         let mut before = by_key(old, without_passing(old, old.paths.clone()));
         let mut paths = Vec::new();
@@ -42,6 +43,7 @@ impl Profile {
         let lost = before.values().map(|path| path.metrics.count);
         let lost = lost.fold(0, u64::saturating_add);
         self.paths = paths;
+        self.forget_single_calls();
         let since = |since: &mut Option<u64>| {
             let later = since.map(|ns| ns.saturating_sub(old.session.elapsed_ns));
             *since = later.filter(|&ns| ns > 0);

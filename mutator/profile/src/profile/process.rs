@@ -28,6 +28,9 @@ pub struct Process {
     /// The length of the measurement, in nanoseconds.
     #[serde(default)]
     pub elapsed_ns: u64,
+    /// CLOCK_MONOTONIC at the start of the measurement, in nanoseconds, if single calls are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monotonic_ns: Option<u64>,
 }
 
 impl Process {

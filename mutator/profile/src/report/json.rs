@@ -3,7 +3,7 @@
 use super::{Options, Report, Selection, human, loss_lines, processes};
 use crate::profile::{
     ByValue, Counts, Distribution, Exactness, InProcess, Inside, Losses, PathEntry, Process,
-    Profile,
+    Profile, SingleCall,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -58,6 +58,9 @@ struct OfFunction<'p> {
     /// The control flow inside the function, of all its calls. Empty if it was not counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inside: Vec<&'p Inside>,
+    /// The slowest calls on the selected paths. Empty if none are kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    slowest: Vec<&'p SingleCall>,
 }
 
 /// A path. Fields without a comment are those of [`PathEntry`].
@@ -184,6 +187,7 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
                 .iter()
                 .filter(|i| i.function == index)
                 .collect(),
+            slowest: report.slowest_of(index),
         }
     };
     Shown {

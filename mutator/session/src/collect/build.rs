@@ -17,10 +17,12 @@ use super::places::Site;
 use super::raw::Raw;
 use super::records::Reader;
 use super::rules::Schemas;
+use super::single::SingleCalls;
 use super::stats::Measures;
 use super::totals::{Sums, Totals};
 use super::{apart, functions, head};
 use crate::segment::{FunctionDoc, Segment};
+use ipath_profile::timeline::Timeline;
 use ipath_profile::{Counts, Exactness, PathEntry, Profile};
 
 /// The profile at the last look, with the state that is needed to update it. It is based on one
@@ -38,6 +40,7 @@ pub(super) struct Build {
     insides: Insides,
     heads: Heads,
     paths: Paths,
+    single: SingleCalls,
     net: Net,
     /// The result of checking each path against the code. Paths that share the overflow entry have
     /// none.
@@ -65,7 +68,11 @@ struct Exits {
 
 impl Build {
     /// Builds the profile from the current counters.
-    pub(super) fn new(measured: Measured<'_>, frames: &mut Frames) -> Self {
+    pub(super) fn new(
+        measured: Measured<'_>,
+        frames: &mut Frames,
+        timeline: &mut Timeline,
+    ) -> Self {
         let document = measured.document;
         frames.begin(document);
         let measures = Measures::of(document);
@@ -92,6 +99,7 @@ impl Build {
             insides,
             heads: Heads::default(),
             paths: Paths::of(document),
+            single: SingleCalls::of(document),
             net: Net::default(),
             checked: Vec::new(),
             callers,
@@ -100,21 +108,33 @@ impl Build {
             one: raw.clone(),
             raw,
         };
+        build.single.read(measured.segment);
         build.heads.look(measured.segment);
-        build.take_in(measured.segment, frames);
+        build.take_in(measured.segment, frames, timeline);
         build
     }
 
     /// Updates the paths, and returns the indexes of those that changed, ascending. Returns `None`
     /// if the records have been replaced, so that the profile must be built again.
-    pub(super) fn look(&mut self, segment: &Segment, frames: &mut Frames) -> Option<Vec<u32>> {
+    pub(super) fn look(
+        &mut self,
+        segment: &Segment,
+        frames: &mut Frames,
+        timeline: &mut Timeline,
+    ) -> Option<Vec<u32>> {
+        self.single.read(segment);
         let is_same = self.heads.look(segment);
-        is_same.then(|| self.take_in(segment, frames))
+        is_same.then(|| self.take_in(segment, frames, timeline))
     }
 
     /// Reads the changed records into the profile. Returns the indexes of the changed paths,
     /// ascending.
-    fn take_in(&mut self, segment: &Segment, frames: &mut Frames) -> Vec<u32> {
+    fn take_in(
+        &mut self,
+        segment: &Segment,
+        frames: &mut Frames,
+        timeline: &mut Timeline,
+    ) -> Vec<u32> {
         let Self {
             profile,
             measures,
@@ -204,6 +224,7 @@ impl Build {
         profile.inside = self.insides.look(segment);
         profile.time_inside();
         profile.count_throttled();
+        self.single.write(segment, &self.paths, timeline, profile);
         changed
     }
 

@@ -94,6 +94,8 @@ pub(super) fn add(
             },
             spread: None,
             processes: Vec::new(),
+            slowest: Vec::new(),
+            trace: Vec::new(),
         });
     }
 }

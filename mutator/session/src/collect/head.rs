@@ -82,6 +82,9 @@ pub(super) fn refresh<'n>(
     session.phases = apart::phases(segment, document);
     session.by.clone_from(&document.by);
     session.slower_ns = document.slower_ns;
+    (session.slowest, session.trace) = (document.slowest, document.traced);
+    let monotonic = header.started_monotonic_ns.load(Relaxed);
+    session.monotonic_ns = document.keeps_single().then_some(monotonic);
     session.notes.clear();
     session.notes.extend(document.notes.iter().cloned());
     let waiting = document.pending.iter().filter(|p| !p.is_met);
@@ -104,6 +107,12 @@ pub(super) fn refresh<'n>(
         session.notes.push(BOUNDED.to_owned());
     }
     session.notes.extend(lumped(document.per_thread, threads));
+    let left = header.calls_without_block.load(Relaxed);
+    if left > 0 {
+        let note = "calls are neither among the slowest nor in the trace: there was no room for \
+            the calls of their function on their thread";
+        session.notes.push(format!("{left} {note}"));
+    }
     let totals = || profile.functions.iter().map(|f| &f.totals);
     let sum = |of: fn(&FunctionTotals) -> Option<u64>| {
         totals().filter_map(of).reduce(u64::saturating_add)

@@ -300,6 +300,19 @@ impl Paths {
         std::iter::successors(Some(first), next).take_while(|&record| record != LAST)
     }
 
+    /// The index of the path that a record belongs to. `None` if the path is not shown.
+    pub(super) fn path_of(&self, record: u32) -> Option<usize> {
+        let path = self.members.get(record as usize)?.path as usize;
+        (path < self.all.len()).then_some(path)
+    }
+
+    /// The index in the profile of the function with this id. `None` if the function is not shown.
+    pub(super) fn function_of(&self, id: u32) -> Option<usize> {
+        let id = self.heirs.get(&id).copied().unwrap_or(id);
+        let index = *self.functions.get(id as usize)?;
+        index.map(|index| index as usize)
+    }
+
     /// The root that a path ends in, as a node number.
     pub(super) fn root(&self, path: usize) -> u32 {
         self.all[path].root

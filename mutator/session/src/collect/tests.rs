@@ -39,6 +39,7 @@ impl Session {
         let shape = Shape {
             max_paths: 100,
             columns: 8,
+            keeps_single: false,
         };
         let (segment, _) = Segment::create(&process, &shape).expect("created");
         segment.remove_name();

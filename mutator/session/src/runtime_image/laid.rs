@@ -210,6 +210,7 @@ pub(super) fn segment(number: u64, max_paths: u64) -> Segment {
     let shape = Shape {
         max_paths,
         columns: 1,
+        keeps_single: false,
     };
     let (segment, _) = Segment::create(&process, &shape).expect("created");
     segment.remove_name();

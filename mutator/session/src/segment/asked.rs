@@ -171,6 +171,7 @@ mod tests {
         let shape = Shape {
             max_paths: 100,
             columns: 1,
+            keeps_single: false,
         };
         let (segment, lock) = Segment::create(&process, &shape).expect("created");
         drop(lock);

@@ -92,6 +92,12 @@ pub struct Document {
     /// Nanoseconds from which on a call is kept apart from others of its path. `None` if none is.
     #[serde(default)]
     pub slower_ns: Option<u64>,
+    /// The number of slowest calls to keep of each function on each thread; 0 if none are kept.
+    #[serde(default)]
+    pub slowest: u64,
+    /// The number of last calls to keep of each function on each thread; 0 if none are kept.
+    #[serde(default)]
+    pub traced: u64,
     /// Patterns of functions whose calls are phases.
     #[serde(default)]
     pub phases: Vec<String>,
@@ -379,6 +385,11 @@ impl Document {
     /// The value by which calls of one path are kept apart. `None` if there is none.
     pub fn by(&self) -> Option<By> {
         self.by.as_ref()?.parse().ok()
+    }
+
+    /// True if single calls are kept.
+    pub fn keeps_single(&self) -> bool {
+        self.slowest > 0 || self.traced > 0
     }
 
     /// True if paths are kept apart by phase.

@@ -9,11 +9,13 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use abi::count::{BANKS, MOST_COUNTERS};
 use abi::schema::MAX_COLUMNS;
 use abi::segment::{
-    AREA_ASKED, AREA_COLUMNS, AREA_COUNTS, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS,
-    AREA_JOURNAL, AREA_MODULES, AREA_NODES, AREA_PHASES, AREA_RECORDS, AREA_TABLES, AREA_THREADS,
-    AREAS, Asked, FIRST_NODE, Header, Histogram, JournalEntry, MAGIC, MOST_PHASES, ModuleEntry,
-    NO_LIMIT, Node, PhaseEntry, Record, STATE_SETUP, ThreadEntry, columns_stride,
+    AREA_ASKED, AREA_CALLS, AREA_COLUMNS, AREA_COUNTS, AREA_DOCUMENT_0, AREA_DOCUMENT_1,
+    AREA_HISTOGRAMS, AREA_JOURNAL, AREA_MODULES, AREA_NODES, AREA_PHASES, AREA_RECORDS,
+    AREA_TABLES, AREA_THREADS, AREAS, Asked, FIRST_NODE, Header, Histogram, JournalEntry, MAGIC,
+    MOST_PHASES, ModuleEntry, NO_LIMIT, Node, PhaseEntry, Record, STATE_SETUP, ThreadEntry,
+    columns_stride,
 };
+use abi::single::{CALLS_BYTES, CALLS_STRIDE};
 use abi::{ABI_VERSION, MAX_THREADS, PAGE};
 
 use ipath_target::process::Process;
@@ -26,6 +28,8 @@ pub struct Shape {
     pub max_paths: u64,
     /// The number of columns that each record needs.
     pub columns: usize,
+    /// True if single calls are kept.
+    pub keeps_single: bool,
 }
 
 /// Journal entries: several patches for each function, for the maximum number of functions.
@@ -64,6 +68,12 @@ impl Shape {
         items[AREA_TABLES] = (1, TABLES);
         items[AREA_ASKED] = (size_of::<Asked>() as u64, ASKED);
         items[AREA_PHASES] = (size_of::<PhaseEntry>() as u64, MOST_PHASES);
+        let calls = if self.keeps_single {
+            CALLS_BYTES / CALLS_STRIDE
+        } else {
+            0
+        };
+        items[AREA_CALLS] = (CALLS_STRIDE, calls);
         items[AREA_COUNTS] = (size_of::<u64>() as u64, BANKS as u64 * MOST_COUNTERS);
         items
     }
@@ -153,6 +163,7 @@ impl Shape {
         let shape = Self {
             max_paths: 0,
             columns: columns as usize,
+            keeps_single: false,
         };
         shape.items().get(area).map_or(1, |item| item.0)
     }
@@ -166,6 +177,7 @@ impl Shape {
         let shape = Self {
             max_paths: u64::MAX,
             columns: header.columns.load(Relaxed) as usize,
+            keeps_single: true,
         };
         if shape.columns > MAX_COLUMNS || shape.columns != shape.room() {
             return Err("columns");

@@ -83,6 +83,9 @@ impl Document {
                 schema.columns.retain(|c| names.contains(&c.metric));
             }
         }
+        // Without another metric, the function is only counted.
+        let only_counts = matches!(change, Remeasure::Take(_)) && schema.columns.is_empty();
+        schema.single = self.keeps_single() && !only_counts;
         for metric in change.metrics() {
             let name = metric.name();
             if schema.columns.iter().any(|c| c.metric == name) {

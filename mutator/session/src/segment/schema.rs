@@ -32,6 +32,9 @@ pub struct SchemaDoc {
     /// Ticks from which on a call is kept apart as a long one; 0 if none is.
     #[serde(default)]
     pub long: u64,
+    /// True if single calls are kept.
+    #[serde(default)]
+    pub single: bool,
 }
 
 /// A column of records.
@@ -138,6 +141,12 @@ impl SchemaDoc {
         self.find_sources();
     }
 
+    /// Keeps single calls.
+    pub fn keep_single(&mut self) {
+        self.single = true;
+        self.find_sources();
+    }
+
     /// Removes the columns that [`SchemaDoc::complete`] has added, so that others can be added and
     /// removed.
     pub fn strip(&mut self) {
@@ -181,7 +190,7 @@ impl SchemaDoc {
     fn find_sources(&mut self) {
         let sources = self.derived().map(sources_of);
         self.sources = match sources.fold(0, |all, one| all | one) {
-            0 if self.long == 0 => 0,
+            0 if self.long == 0 && !self.single => 0,
             sources => sources | 1 << source::CLOCK,
         };
     }
@@ -207,6 +216,7 @@ impl SchemaDoc {
         self.derived().any(|derived| !derived.is_at_entry())
             || item_of(self.by) == Some(Item::Return)
             || self.long != 0
+            || self.single
     }
 
     /// The schema's encoding for the runtime.
@@ -217,6 +227,7 @@ impl SchemaDoc {
         bytes.extend(self.bound.to_le_bytes());
         bytes.extend(self.by.to_le_bytes());
         bytes.extend(self.long.to_le_bytes());
+        bytes.extend(u64::from(self.single).to_le_bytes());
         for column in &self.columns {
             bytes.extend(column.derived.to_le_bytes());
             bytes.extend(column.scale.to_le_bytes());

@@ -6,6 +6,7 @@ use abi::segment::{
     Asked, Column, Header, Histogram, JournalEntry, ModuleEntry, Node, PhaseEntry, Record,
     TableHead, TableRow, ThreadEntry,
 };
+use abi::single::{CallsHead, SingleCall};
 
 /// A type that can be read in place in memory that another process writes to.
 ///
@@ -27,6 +28,10 @@ unsafe impl Shared for AtomicU64 {}
 unsafe impl Shared for Node {}
 // SAFETY: as `Header`.
 unsafe impl Shared for PhaseEntry {}
+// SAFETY: as `Header`.
+unsafe impl Shared for CallsHead {}
+// SAFETY: as `Header`.
+unsafe impl Shared for SingleCall {}
 // SAFETY: as `Header`.
 unsafe impl Shared for Record {}
 // SAFETY: as `Header`.

@@ -12,6 +12,7 @@ fn create(start_time: u64) -> (Process, Segment) {
     let shape = Shape {
         max_paths: 100,
         columns: 1,
+        keeps_single: false,
     };
     let (segment, lock) = Segment::create(&process, &shape).expect("created");
     drop(lock);

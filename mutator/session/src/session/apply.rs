@@ -64,7 +64,8 @@ impl Session {
             exits: schema.needs_exits(),
         };
         let mut selected = select_in(&self.process, patterns, wanted)?;
-        let wanted = WantedValues::of(schema.items(), self.document.by().as_ref());
+        let wanted = WantedValues::of(schema.items(), self.document.by().as_ref())
+            .and_all(self.document.keeps_single());
         selected.find_values(&wanted);
         selected.selection.remeasure = remeasure;
         Ok(selected)

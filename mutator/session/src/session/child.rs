@@ -20,7 +20,9 @@ use abi::image::{
     SYMBOL_TRAP_ACTIONS, SYMBOL_TRAPS, TRAP_BUCKETS, Trap, TrapActions,
 };
 use abi::schema::{MAX_SCHEMAS, Schema, source};
-use abi::segment::{AREA_JOURNAL, AREA_TABLES, JournalEntry, STATE_ACTIVE, STATE_SETUP};
+use abi::segment::{
+    AREA_CALLS, AREA_JOURNAL, AREA_TABLES, JournalEntry, STATE_ACTIVE, STATE_SETUP,
+};
 use patcher::Avma;
 
 use super::enter::banks;
@@ -124,6 +126,7 @@ impl Session {
         let shape = Shape {
             max_paths: told.max_paths,
             columns: header.columns.load(Relaxed) as usize,
+            keeps_single: header.areas[AREA_CALLS].capacity() > 0,
         };
         if shape.size() != document.segment.len {
             return Err(SegmentError::Corrupt("size").into());
@@ -437,7 +440,7 @@ struct Told {
 /// Fills in the header of a child's segment, which no other process can see yet.
 fn begin_header(segment: &Segment, of_parent: &abi::segment::Header) {
     let header = segment.header();
-    header.started_tsc.store(clock::tsc(), Relaxed);
+    clock::start(header);
     header.started_unix_ns.store(clock::unix_ns(), Relaxed);
     let copied = [
         (&header.clock_hz, &of_parent.clock_hz),

@@ -49,6 +49,10 @@ pub struct Options {
     pub by: Option<By>,
     /// Nanoseconds from which on a call is kept apart from others of its path. `None` if none is.
     pub slower_ns: Option<u64>,
+    /// The number of slowest calls to keep of each function on each thread; 0 if none are kept.
+    pub slowest: u64,
+    /// The number of last calls to keep of each function on each thread; 0 if none are kept.
+    pub traced: u64,
     /// Patterns of functions whose calls are phases.
     pub phases: Vec<String>,
     /// Patterns of functions that a path must pass through, in this order from the root.
@@ -104,6 +108,8 @@ impl Default for Options {
             condition: None,
             by: None,
             slower_ns: None,
+            slowest: 0,
+            traced: 0,
             phases: Vec::new(),
             under: Vec::new(),
             not_under: Vec::new(),
@@ -146,7 +152,12 @@ impl Options {
                 items.push(item);
             }
         }
-        WantedValues::of(items, self.by.as_ref())
+        WantedValues::of(items, self.by.as_ref()).and_all(self.keeps_single())
+    }
+
+    /// True if single calls are kept.
+    fn keeps_single(&self) -> bool {
+        self.slowest > 0 || self.traced > 0
     }
 
     /// Returns an error if the metrics need system calls, which the runtime must not make here.
@@ -172,7 +183,8 @@ impl Options {
             exits: self.metrics.iter().any(|metric| metric.needs_exits())
                 || self.condition.as_ref().is_some_and(Condition::needs_exits)
                 || self.by.as_ref().is_some_and(By::needs_exits)
-                || self.slower_ns.is_some(),
+                || self.slower_ns.is_some()
+                || self.keeps_single(),
         }
     }
 }
@@ -235,6 +247,7 @@ impl Session {
         let shape = Shape {
             max_paths: options.max_paths,
             columns: Shape::with_spare(columns.max().unwrap_or(0)),
+            keeps_single: options.keeps_single(),
         };
         document.runtime = image.document();
         if !options.allow_seccomp && filters::may_end(process) {
@@ -364,7 +377,7 @@ fn fill_image(
     locked.write_own(&writes)?;
     populate_columns(locked)?;
     let header = locked.segment.header();
-    header.started_tsc.store(clock::tsc(), Relaxed);
+    clock::start(header);
     header.started_unix_ns.store(clock::unix_ns(), Relaxed);
     header.clock_hz.store(hz, Relaxed);
     locked.segment.write_document(&locked.document)?;
@@ -406,6 +419,8 @@ impl Session {
             checks_stacks: 0.into(),
             filter_items: 0.into(),
             max_values: options.max_values.into(),
+            slowest: options.slowest.into(),
+            traced: options.traced.into(),
             distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
             reads_tp: u32::from(control_block.thread_pointer == ThreadPointer::Register).into(),
@@ -481,6 +496,8 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         notes,
         by: options.by.as_ref().map(By::to_string),
         slower_ns: options.slower_ns,
+        slowest: options.slowest,
+        traced: options.traced,
         phases: options.phases.clone(),
         is_filtered: !options.under.is_empty() || !options.not_under.is_empty(),
         depth: options.depth,
@@ -498,9 +515,13 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         debug_assert_eq!(given, number);
     }
     document.schema = document.measure(&options.metrics, options.condition.as_ref(), hz)?;
-    if options.by.is_some() || options.slower_ns.is_some() {
+    let keeps_single = options.keeps_single();
+    if options.by.is_some() || options.slower_ns.is_some() || keeps_single {
         let mut schema = document.schemas[usize::from(document.schema)].clone();
         schema.keep_apart(options.by.as_ref(), options.slower_ns, hz);
+        if keeps_single {
+            schema.keep_single();
+        }
         document.schema = document.number_of(schema)?;
     }
     Ok(document)

@@ -205,7 +205,9 @@ impl Session {
             modules: new,
             selection,
         };
-        selected.find_values(&WantedValues::of(items, self.document.by().as_ref()));
+        let wanted = WantedValues::of(items, self.document.by().as_ref())
+            .and_all(self.document.keeps_single());
+        selected.find_values(&wanted);
         let Selected {
             modules, selection, ..
         } = selected;

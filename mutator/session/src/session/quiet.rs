@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use abi::image::{Parameters, RESERVE_PER_THREAD, RESERVE_SHARED, SYMBOL_PARAMETERS};
 use abi::segment::{
-    AREA_COLUMNS, AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES,
+    AREA_CALLS, AREA_COLUMNS, AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES,
     AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
 };
 
@@ -30,12 +30,13 @@ use ipath_target::progress::{THREADS, over};
 const MORE_THREADS: u64 = 64;
 
 /// Bytes of each area that are populated at first. `u64::MAX` stands for the whole area.
-const POPULATED: [(usize, u64); 5] = [
+const POPULATED: [(usize, u64); 6] = [
     (AREA_THREADS, u64::MAX),
     (AREA_MODULES, 256 << 10),
     (AREA_NODES, 4 << 20),
     (AREA_RECORDS, 8 << 20),
     (AREA_HISTOGRAMS, 4 << 20),
+    (AREA_CALLS, 8 << 20),
 ];
 
 /// Bytes of the further columns of records that are populated, if there are any.
@@ -116,6 +117,9 @@ pub(super) fn populate(
 fn populate_area(segment: &Segment, index: usize, wanted: u64) -> Result<u64, SessionError> {
     let (offset, len) = segment.area_bytes(index);
     let len = len.min(wanted);
+    if len == 0 {
+        return Ok(0);
+    }
     let range = [offset, len].map(|n| n as libc::off_t);
     // SAFETY: the descriptor is open, and the call accesses no memory of this process. Without free
     // memory it returns an error.

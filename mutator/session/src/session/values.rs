@@ -21,6 +21,8 @@ pub struct WantedValues {
     items: Vec<Item>,
     /// A field of what an argument points to, by which calls are kept apart.
     field: Option<By>,
+    /// True to locate further values if they can be read.
+    all: bool,
 }
 
 impl WantedValues {
@@ -30,7 +32,13 @@ impl WantedValues {
         Self {
             items,
             field: field.cloned(),
+            all: false,
         }
+    }
+
+    /// Also locates all other arguments and the return value if they can be read, if `all`.
+    pub fn and_all(self, all: bool) -> Self {
+        Self { all, ..self }
     }
 }
 
@@ -38,7 +46,7 @@ impl Selected {
     /// Locates these values of each function. A function is refused if one of its values cannot be
     /// read.
     pub fn find_values(&mut self, wanted: &WantedValues) {
-        if !wanted.items.is_empty() {
+        if wanted.all || !wanted.items.is_empty() {
             self.selection.find_values(&self.modules, wanted);
         }
     }
@@ -64,12 +72,19 @@ impl Selection {
                 let signature = values.of(&candidate.plan.function);
                 candidate.values = 0;
                 candidate.is_bare = signature.is_bare();
-                for &item in &wanted.items {
+                let others = Item::all().filter(|item| !wanted.items.contains(item));
+                let others: Vec<Item> = others.filter(|_| wanted.all).collect();
+                for &item in wanted.items.iter().chain(&others) {
                     let read = signature.read(item).map_err(|e| e.to_string());
                     match read.and_then(|value| place(item, &value)) {
                         Ok(byte) => {
-                            candidate.values |= u64::from(byte) << (8 * u32::from(number_of(item)));
+                            let number = number_of(item);
+                            candidate.values |= u64::from(byte) << (8 * u32::from(number));
+                            if wanted.all {
+                                candidate.values |= value::is_known(number);
+                            }
                         }
+                        Err(_) if others.contains(&item) => {}
                         Err(reason) => {
                             candidate.unreadable.get_or_insert(reason);
                             candidate.unread.push(item);

@@ -13,8 +13,8 @@ use crate::change::{Side, difference};
 use crate::column::Column;
 use crate::tree::{self, NodeId};
 use ipath_profile::display_name;
-use ipath_profile::printable;
 use ipath_profile::report::{self, human, wrapped};
+use ipath_profile::{Function, Profile, printable};
 
 /// Draws the details of the selected row. Draws nothing if no row is selected.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
@@ -35,6 +35,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
                 .map(Line::raw),
         );
         lines.extend(processes(state, row.key));
+        lines.extend(slowest(state, row.key));
         lines.extend(comparison(state, row.key.node));
         lines.extend(scopes(state, row.key, area.width.into()));
         let room = usize::from(area.height).saturating_sub(lines.len());
@@ -189,17 +190,39 @@ fn figures(state: &State, node: NodeId) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
 }
 
+/// The measured function of a row, and the profile. `None` if the row is not of one.
+fn function(state: &State, key: tree::RowKey) -> Option<(&Profile, &Function)> {
+    let site = *state.tree.sites(key.node).get(key.site)?;
+    let profile = state.profile()?;
+    let function = profile.functions.get(state.tree.function_index(site)?)?;
+    Some((profile, function))
+}
+
+/// The slowest calls of a function in the whole session, if they are kept. Empty if the row is not
+/// of a measured function.
+fn slowest(state: &State, key: tree::RowKey) -> Vec<Line<'static>> {
+    /// The most calls to show.
+    const MOST: usize = 5;
+    let Some((profile, function)) = function(state, key) else {
+        return Vec::new();
+    };
+    let calls = function.slowest.iter().take(MOST);
+    let lines = calls.flat_map(|call| {
+        let lines = profile.call_lines(call, &format!("thread {}", call.thread));
+        lines.into_iter().enumerate()
+    });
+    let text = |(number, line): (usize, String)| {
+        let start = if number == 0 { "slow: " } else { "      " };
+        Line::raw(format!("{start}{}", printable(&line)))
+    };
+    lines.map(text).collect()
+}
+
 /// The spread of a function over the processes, if there are several, and the costliest processes.
 /// Both cover the whole session, whichever span is shown. Empty if the row is not of a measured
 /// function.
 fn processes(state: &State, key: tree::RowKey) -> Vec<Line<'static>> {
-    let function = || {
-        let site = *state.tree.sites(key.node).get(key.site)?;
-        let profile = state.profile()?;
-        let function = profile.functions.get(state.tree.function_index(site)?)?;
-        Some((profile, function))
-    };
-    let Some((profile, function)) = function() else {
+    let Some((profile, function)) = function(state, key) else {
         return Vec::new();
     };
     let metric = state.metric();

@@ -4,7 +4,7 @@ use super::*;
 use crate::names::Names;
 use crate::state::Source;
 use crate::tree::ROOT;
-use ipath_profile::{Metric, Overhead, Thread};
+use ipath_profile::{Callee, Metric, Overhead, SingleCall, Thread};
 use std::path::Path;
 
 pub(super) fn golden(name: &str, text: &str) {
@@ -211,6 +211,34 @@ fn where_a_function_is_defined() {
     let lines = Some(lines.collect());
     state.source = Some(Source { file, lines });
     golden("definition", &screen(&mut state, 80, 36));
+}
+
+/// The details of a function have its slowest calls.
+#[test]
+fn slowest_calls_of_a_function() {
+    let mut profile = sample();
+    let call = |wall: u64| SingleCall {
+        path: 0,
+        process: None,
+        thread: 4243,
+        start_ns: 12_000_000,
+        end_ns: 12_000_000 + wall,
+        wall,
+        nested: wall / 3,
+        callees: vec![Callee {
+            function: 1,
+            wall: wall / 4,
+        }],
+        cpu: Some(wall / 2),
+        args: vec![Some(7), None, Some(-1)],
+        ret: Some(3),
+    };
+    for function in &mut profile.functions {
+        function.slowest = (0..7).map(|n| call(9_000_000 - n * 1_000_000)).collect();
+    }
+    let mut state = showing(profile);
+    press(&mut state, &[Key::Char('D')]);
+    golden("slowest", &screen(&mut state, 110, 36));
 }
 
 #[test]

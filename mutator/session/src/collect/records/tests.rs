@@ -21,6 +21,7 @@ fn segment(start_time: u64, timers: usize, closed: u64) -> (Segment, Document) {
     let shape = Shape {
         max_paths: 10,
         columns: timers,
+        keeps_single: false,
     };
     let mut document = Document {
         metrics: vec![MetricDoc::default()],
@@ -142,6 +143,7 @@ fn steady_calls_have_their_time_as_cpu_time_and_are_not_blocked() {
     let shape = Shape {
         max_paths: 10,
         columns: 4,
+        keeps_single: false,
     };
     let mut document = Document {
         metrics: vec![MetricDoc::default()],
