@@ -115,6 +115,8 @@ fn called(options: &[&str], arguments: &[&str], least: usize) {
 fn measured_callers_are_those_of_the_walk() {
     called(&[], &["300", "1"], 30);
     called(&[], &["300", "8"], 30);
+    // A thread takes over the room of one that has ended.
+    called(&[], &["60", "60"], 30);
 }
 
 /// The same with coroutines, which begin when calls without them are remembered already.

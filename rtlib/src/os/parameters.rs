@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 use abi::MAX_FUNCTIONS;
 use abi::count::{BANKS, Bank, SHARED};
 use abi::counter::Event;
-use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
+use abi::image::{ALIVE, BY_WALK, OWN_MAPPINGS, OwnMapping, Parameters};
 use abi::path::{FRAME_SLOTS, SLOTS, Slot, Slots};
 use abi::probe::{CHILDREN, CHILDREN_SHIFT, KIND, Kind, PHASE, Probe, SPAN};
 use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
@@ -156,6 +156,12 @@ pub static ipath_maps_used: AtomicU64 = AtomicU64::new(0);
 /// Makes all hooks do nothing from now on, as in a forked child.
 pub fn go_quiet() {
     ipath_alive.word().store(0, Ordering::Relaxed);
+}
+
+/// True if paths consist of measured functions only.
+#[inline(always)]
+pub fn is_by_callers() -> bool {
+    ipath_parameters.path.load(Ordering::Relaxed) != BY_WALK
 }
 
 /// True if each thread is recorded separately.

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use abi::image::{BY_CALLERS, BY_WALK};
+use abi::image::BY_CALLERS;
 use abi::segment::RecordHead;
 use abi::shortage::Shortage;
 
@@ -19,12 +19,6 @@ use crate::ledger::{Ledger, record};
 use crate::os::parameters::ipath_parameters;
 use crate::thread::Thread;
 use crate::walk::memo::InEpoch;
-
-/// True if paths consist of measured functions only.
-#[inline(always)]
-pub(super) fn is_by_callers() -> bool {
-    ipath_parameters.path.load(Ordering::Relaxed) != BY_WALK
-}
 
 /// Remembers a call under the innermost open call, so that the stub can record it. Returns the
 /// stub's next action: the slow path if the thread has no record of the path, or if the innermost

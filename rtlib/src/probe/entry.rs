@@ -62,7 +62,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
             return thread;
         }
         (*thread).walker.entry_fp = fp;
-        if called::is_by_callers() {
+        if parameters::is_by_callers() {
             called::remember(thread, function, slot)
         } else {
             remember_walk(thread, function, slot)

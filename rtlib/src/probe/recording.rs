@@ -94,7 +94,7 @@ pub(super) unsafe fn record_slowly(
         }
         // The function's measurements may have changed since the probe was reached.
         let (walked, schema, has_exits) = loop {
-            let walked = match called::is_by_callers() {
+            let walked = match parameters::is_by_callers() {
                 false => Some(ledger.find_or_make(&path)?),
                 true => None,
             };

@@ -6,6 +6,7 @@ use super::mark::Mark;
 use super::place::{NOBODY, Thread, is_same, note_word, word_of};
 use super::registry::REGISTRY;
 use crate::calls;
+use crate::os::parameters;
 use crate::os::sys;
 use crate::os::thread_pointer::tid_offset;
 
@@ -44,7 +45,9 @@ unsafe fn renew(thread: *mut Thread) {
         let has_id = owner.has_id();
         calls::coroutines::renew(&raw mut (*thread).calls);
         (*thread).walker.renew(owner.kernel_tid == owner.process);
-        if (*thread).ledger.renew(owner.kernel_tid) {
+        let has_new_records = (*thread).ledger.renew(owner.kernel_tid);
+        // Calls that are remembered without their words are on the stack of the former thread.
+        if has_new_records || parameters::is_by_callers() {
             (*thread).walker.memo.forget_all();
         }
         (*thread).meter.renew();
