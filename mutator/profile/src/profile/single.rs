@@ -6,10 +6,10 @@ use std::cmp::Reverse;
 /// A call that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SingleCall {
-    /// The call's path: an index into [`Profile::paths`].
+    /// The call's path: an index into [`Profile::paths`](crate::Profile::paths).
     pub path: usize,
-    /// The process that made the call: an index into [`Profile::processes`]. `None` in a profile of
-    /// one process.
+    /// The process that made the call: an index into
+    /// [`Profile::processes`](crate::Profile::processes). `None` in a profile of one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<usize>,
     /// The id of the thread on which the call ended.
@@ -41,7 +41,7 @@ pub struct SingleCall {
 /// The time of a call in one of the measured functions that it has called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callee {
-    /// The function: an index into [`Profile::functions`].
+    /// The function: an index into [`Profile::functions`](crate::Profile::functions).
     pub function: usize,
     /// The time in nanoseconds.
     pub wall: u64,
