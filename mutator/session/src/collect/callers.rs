@@ -52,7 +52,6 @@ impl Callers {
             } else {
                 of.linkage.clone()
             }),
-            offset: Some(0),
             ..Frame::default()
         });
         profile.frames.push(frame);
