@@ -20,9 +20,12 @@ pub const MOST_SINGLE: u64 = 100_000;
 pub const CALLS_BYTES: u64 = 256 << 20;
 /// The number of arguments that are kept of a call.
 pub const CALL_ARGUMENTS: usize = crate::value::RETURN as usize;
-/// The number of functions whose calls within a call are told apart. The time in further ones is
-/// only part of [`SingleCall::nested`].
+/// The number of functions whose calls within a call are told apart. The time in others is only
+/// part of [`SingleCall::nested`].
 pub const CALLEES: usize = 5;
+/// Set in a word of [`SingleCall::callees`] if earlier calls of the function may be missing: all
+/// places were taken.
+pub const CALLEE_IS_PARTIAL: u32 = 1 << 31;
 /// The number of lists of a thread's blocks. A function's block is in the list with its id modulo
 /// this number.
 pub const CALL_LISTS: usize = 64;
@@ -77,7 +80,8 @@ pub struct SingleCall {
     pub returned: AtomicU64,
     /// Ticks in the functions that were called from this one.
     pub callee_ticks: [AtomicU64; CALLEES],
-    /// The ids of these functions plus 1, up to the first 0. Those after it have no meaning.
+    /// The ids of these functions plus 1, up to the first 0, with [`CALLEE_IS_PARTIAL`]. Those
+    /// after it have no meaning.
     pub callees: [AtomicU32; CALLEES],
     /// Not used; zero.
     pub reserved: [AtomicU32; 3],

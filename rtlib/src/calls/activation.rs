@@ -72,7 +72,8 @@ pub struct More {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Callees {
-    /// The ids of the functions plus 1, up to the first 0. Those after it have no meaning.
+    /// The ids of the functions plus 1, up to the first 0, with [`abi::single::CALLEE_IS_PARTIAL`].
+    /// Those after it have no meaning.
     pub function: [u32; CALLEES],
     _padding: u32,
     /// Ticks in the calls of each.

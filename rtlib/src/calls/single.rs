@@ -7,7 +7,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::single::{CALL_RETURNED, CALLEES, SingleCall, UNKNOWN_CPU, next_bar, place_of};
+use abi::single::{
+    CALL_RETURNED, CALLEE_IS_PARTIAL, CALLEES, SingleCall, UNKNOWN_CPU, next_bar, place_of,
+};
 
 use super::activation::{Activation, Callees};
 use super::blocks::{Block, kept};
@@ -120,22 +122,56 @@ unsafe fn write(call: &SingleCall, meter: &Meter, top: *mut Activation, wall: u6
 }
 
 impl Callees {
-    /// Adds a call of `function`, which took this many ticks.
+    /// Adds a call of `function`, which took this many ticks. If all places are taken, it takes the
+    /// place of the function with the least time, unless that has more.
     #[inline(never)]
     #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
     pub fn add(&mut self, function: u32, ticks: u64) {
+        let word = function.wrapping_add(1);
+        let mut least = 0;
         for number in 0..CALLEES {
             if self.function[number] == 0 {
-                self.function[number] = function.wrapping_add(1);
+                self.function[number] = word;
                 self.ticks[number] = 0;
                 if let Some(next) = self.function.get_mut(number + 1) {
                     *next = 0;
                 }
             }
-            if self.function[number] == function.wrapping_add(1) {
+            if self.function[number] & !CALLEE_IS_PARTIAL == word {
                 self.ticks[number] = self.ticks[number].wrapping_add(ticks);
                 return;
             }
+            if self.ticks[number] < self.ticks[least] {
+                least = number;
+            }
         }
+        if self.ticks[least] < ticks {
+            self.function[least] = word | CALLEE_IS_PARTIAL;
+            self.ticks[least] = ticks;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_with_the_most_time_are_told_apart() {
+        // SAFETY: zeroes are a valid value: no function.
+        let mut callees: Callees = unsafe { core::mem::zeroed() };
+        for (function, ticks) in [(7, 1), (0, 30), (7, 2), (1, 10), (2, 20), (3, 5)] {
+            callees.add(function, ticks);
+        }
+        assert_eq!(callees.function, [8, 1, 2, 3, 4]);
+        assert_eq!(callees.ticks, [3, 30, 10, 20, 5]);
+        // Too short, then long enough for the place of 7, which comes back.
+        callees.add(9, 3);
+        callees.add(9, 4);
+        callees.add(9, 1);
+        callees.add(7, 50);
+        let partial = |function: u32| (function + 1) | CALLEE_IS_PARTIAL;
+        assert_eq!(callees.function, [partial(7), 1, 2, 3, 4]);
+        assert_eq!(callees.ticks, [50, 30, 10, 20, 5]);
     }
 }

@@ -24,7 +24,7 @@ pub struct SingleCall {
     /// The part of `wall` in measured functions that the call has called, in nanoseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nested: u64,
-    /// The part of `nested` in each of the first of these functions.
+    /// The part of `nested` in each of some of these functions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callees: Vec<Callee>,
     /// The CPU time of the call in nanoseconds. `None` if it was not measured.
@@ -45,6 +45,9 @@ pub struct Callee {
     pub function: usize,
     /// The time in nanoseconds.
     pub wall: u64,
+    /// True if some calls of the function may be missing in `wall`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 impl SingleCall {
@@ -116,6 +119,7 @@ mod tests {
             callees: vec![Callee {
                 function: 0,
                 wall: wall / 4,
+                partial: false,
             }],
             cpu: Some(wall / 5),
             args: vec![Some(-1), None],

@@ -38,7 +38,8 @@ impl Profile {
             for callee in callees {
                 let name = &self.functions[callee.function].name;
                 let name = display_name::fit(name, LONGEST);
-                parts.push(format!("{} in {name}", time(callee.wall)));
+                let mark = if callee.partial { "≥" } else { "" };
+                parts.push(format!("{mark}{} in {name}", time(callee.wall)));
             }
             let others = call.in_others();
             if others > 0 {
@@ -88,6 +89,8 @@ impl<'p> Report<'p> {
     pub(super) fn slowest(&self, out: &mut impl Write) -> io::Result<()> {
         /// Frames shown of a call's path.
         const FRAMES: usize = 4;
+        /// Names shown of these frames. Each inlined function has one.
+        const NAMES: usize = 6;
         let profile = self.profile;
         let listed = self.listed().iter().copied();
         let has_calls = |&f: &usize| !profile.functions[f].slowest.is_empty();
@@ -118,6 +121,10 @@ impl<'p> Report<'p> {
                 let frames = path.stack.iter().take(depth);
                 let names = frames.flat_map(|&frame| self.lines(frame).iter());
                 let mut names: Vec<String> = names.map(|line| line.whole()).collect();
+                if !self.options.verbose && names.len() > NAMES {
+                    names.truncate(NAMES);
+                    names.push("…".to_owned());
+                }
                 let hidden = path.stack.len().saturating_sub(depth);
                 if hidden > 0 {
                     names.push(more(hidden, "frame"));

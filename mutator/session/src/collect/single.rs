@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use abi::single::CALLEE_IS_PARTIAL;
 use abi::value::{RETURN, is_known};
 
 use super::paths::Paths;
@@ -92,14 +93,14 @@ fn call(
 ) -> SingleCall {
     let ns = |ticks: u64| ns_of_ticks(ticks, scale);
     let start_ns = timeline.ns_since_start(read.start);
-    let callees = read
-        .callees
-        .iter()
-        .map_while(|&(id, ticks)| Some((id.checked_sub(1)?, ticks)));
-    let callees = callees.filter_map(|(id, ticks)| {
-        let function = paths.function_of(id)?;
-        let wall = ns(ticks);
-        Some(Callee { function, wall })
+    let callees = read.callees.iter().take_while(|&&(word, _)| word != 0);
+    let callees = callees.filter_map(|&(word, ticks)| {
+        let id = (word & !CALLEE_IS_PARTIAL).checked_sub(1)?;
+        Some(Callee {
+            function: paths.function_of(id)?,
+            wall: ns(ticks),
+            partial: word & CALLEE_IS_PARTIAL != 0,
+        })
     });
     let mut args: Vec<Option<i64>> = (0..)
         .zip(read.arguments)

@@ -45,8 +45,8 @@ pub struct CallRead {
     pub arguments: [i64; CALL_ARGUMENTS],
     /// The return value. `None` if there is none.
     pub returned: Option<i64>,
-    /// The functions that it has called, by id plus 1, and the time in each, up to the first id of
-    /// 0.
+    /// The functions that it has called: the word of each, and the time in it. Words are as in
+    /// [`SingleCall::callees`].
     pub callees: [(u32, u64); CALLEES],
 }
 

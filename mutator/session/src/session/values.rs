@@ -71,7 +71,8 @@ impl Selection {
                 let candidate = &mut self.candidates[index];
                 let signature = values.of(&candidate.plan.function);
                 candidate.values = 0;
-                candidate.is_bare = signature.is_bare();
+                // Registers are only warned of where they have been asked for.
+                candidate.is_bare = signature.is_bare() && !wanted.items.is_empty();
                 let others = Item::all().filter(|item| !wanted.items.contains(item));
                 let others: Vec<Item> = others.filter(|_| wanted.all).collect();
                 for &item in wanted.items.iter().chain(&others) {

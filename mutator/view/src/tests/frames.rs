@@ -228,6 +228,7 @@ fn slowest_calls_of_a_function() {
         callees: vec![Callee {
             function: 1,
             wall: wall / 4,
+            partial: false,
         }],
         cpu: Some(wall / 2),
         args: vec![Some(7), None, Some(-1)],

@@ -42,6 +42,7 @@ mod tests {
             callees: vec![Callee {
                 function: 0,
                 wall: 2,
+                partial: false,
             }],
             cpu: None,
             args: Vec::new(),
