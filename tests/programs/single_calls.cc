@@ -1,7 +1,7 @@
 /* Calls functions that stall at known calls, and logs its calls by its own clocks.
  *
  *     single_calls stall THREADS CALLS | recurse | throw | nest THREADS TURNS | churn THREADS CALLS
- *     single_calls fork | wait
+ *     single_calls fork | wait | fibers FIBERS CALLS
  *
  * Lines: `call FUNCTION TID ARG1 ARG2 RET BEFORE AFTER CPU SLEPT`. BEFORE and AFTER are readings of
  * CLOCK_MONOTONIC around the call, in ns. CPU is the growth of the thread's CPU time between them.
@@ -12,11 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <pthread.h>
 #include <stdexcept>
 #include <string>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
+#include <ucontext.h>
 #include <unistd.h>
 #include <vector>
 
@@ -175,13 +177,52 @@ static void nest(int turns)
         timed("outer", turn, 0, 0, 0, [=] { return outer(turn); });
 }
 
+/* Threads of which none ends before all have worked. */
 template <typename Work> static void in_threads(int threads, Work work)
 {
     std::vector<std::thread> all;
+    pthread_barrier_t worked;
+    pthread_barrier_init(&worked, nullptr, threads);
     for (int thread = 0; thread < threads; thread++)
-        all.emplace_back([=] { work(thread); });
+        all.emplace_back([=, &worked] {
+            work(thread);
+            pthread_barrier_wait(&worked);
+        });
     for (std::thread &thread : all)
         thread.join();
+}
+
+static ucontext_t scheduler;
+static std::vector<ucontext_t> fibers;
+
+/* A call during which other fibers run on the thread. */
+extern "C" NOINLINE long held(int fiber, int number)
+{
+    swapcontext(&fibers[fiber], &scheduler);
+    return fiber * 1000L + number;
+}
+
+static void run_fiber(int fiber, int calls)
+{
+    for (int number = 0; number < calls; number++)
+        timed("held", fiber, number, 0, 0, [=] { return held(fiber, number); });
+    swapcontext(&fibers[fiber], &scheduler);
+}
+
+static void in_fibers(int count, int calls)
+{
+    static const size_t STACK = 1 << 18;
+    fibers.resize(count);
+    std::vector<std::vector<char>> stacks(count, std::vector<char>(STACK));
+    for (int fiber = 0; fiber < count; fiber++) {
+        getcontext(&fibers[fiber]);
+        fibers[fiber].uc_stack.ss_sp = stacks[fiber].data();
+        fibers[fiber].uc_stack.ss_size = STACK;
+        makecontext(&fibers[fiber], (void (*)())run_fiber, 2, fiber, calls);
+    }
+    for (int turn = 0; turn <= calls; turn++)
+        for (int fiber = 0; fiber < count; fiber++)
+            swapcontext(&scheduler, &fibers[fiber]);
 }
 
 int main(int argc, char **argv)
@@ -211,6 +252,8 @@ int main(int argc, char **argv)
         int status = 0;
         if (child && (waitpid(child, &status, 0) != child || status))
             return 1;
+    } else if (!strcmp(what, "fibers")) {
+        in_fibers(threads, calls);
     } else if (!strcmp(what, "wait")) {
         /* Some calls after each SIGUSR1, until SIGTERM. */
         sigset_t signals;

@@ -1,10 +1,10 @@
-//! Single calls: the slowest of each function (`--slowest`).
+//! Single calls: the slowest of each function (`--slowest`), and the last ones (`--trace`).
 //!
 //! The program logs its own calls: readings of CLOCK_MONOTONIC before and after each, and how long
 //! it sleeps at least. What ipath keeps must lie between the readings, so no verdict depends on the
 //! load of the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ipath_tests::command::Run;
@@ -417,13 +417,256 @@ fn calls_of_children_are_kept() {
     }
 }
 
+/// The last calls of a function, by thread.
+fn traced(profile: &Value, name: &str) -> BTreeMap<i64, Vec<Value>> {
+    let mut threads: BTreeMap<i64, Vec<Value>> = BTreeMap::new();
+    let calls = function(profile, name)["trace"].as_array();
+    let mut last = 0;
+    for call in calls.into_iter().flatten() {
+        assert!(number(&call["start_ns"]) >= last, "ordered by time");
+        last = number(&call["start_ns"]);
+        let tid = number(&call["thread"]);
+        threads.entry(tid).or_default().push(call.clone());
+    }
+    threads
+}
+
+const NESTED: [&str; 4] = ["outer", "middle", "leaf", "nap"];
+
+/// The last calls are those that the program has made last, at the times of its own clock.
+#[test]
+fn the_last_calls_are_kept() {
+    for (most, threads, turns) in [(7, "4", "150"), (100_000, "1", "60")] {
+        let trace = most.to_string();
+        let options = ["-f", &NESTED.join(","), "--trace", &trace];
+        let measured = Measured::of(&options, &["nest", threads, turns]);
+        assert_eq!(measured.profile["session"]["trace"], most);
+        for name in NESTED {
+            let mut logged: BTreeMap<i64, Vec<&Logged>> = BTreeMap::new();
+            for call in measured.logged(name) {
+                logged.entry(call.tid).or_default().push(call);
+            }
+            let traced = traced(&measured.profile, name);
+            assert!(traced.keys().eq(logged.keys()), "{name}");
+            for (tid, mut logged) in logged {
+                logged.sort_by_key(|call| call.before);
+                let last = &logged[logged.len().saturating_sub(most as usize)..];
+                let traced = &traced[&tid];
+                assert_eq!(traced.len(), last.len(), "{name}");
+                for (call, logged) in traced.iter().zip(last) {
+                    let [start, end] = ["start_ns", "end_ns"]
+                        .map(|field| number(&call[field]) + measured.started());
+                    let is_between = logged.before - CLOSE <= start
+                        && start <= end
+                        && end <= logged.after + CLOSE;
+                    assert!(is_between, "{call} {logged:?}");
+                    assert_eq!(args(call), logged.args[..args(call).len()]);
+                    assert_eq!(call["ret"].as_i64(), logged.ret);
+                    assert!(number(&call["wall"]) <= end - start + CLOSE);
+                }
+            }
+        }
+    }
+}
+
+/// A complete event of a timeline, in nanoseconds.
+struct Event {
+    name: String,
+    start: i64,
+    end: i64,
+    args: Value,
+}
+
+/// The complete events of a file in Chrome's format, by process and track, as Perfetto's
+/// trace_processor reads them (src/trace_processor/importers/json): ordered by time, and nested on
+/// each track.
+fn timeline(file: &Path) -> BTreeMap<(i64, i64), Vec<Event>> {
+    let trace = read(file);
+    assert_eq!(trace["otherData"]["clock"], "CLOCK_MONOTONIC");
+    let mut tracks: BTreeMap<(i64, i64), Vec<Event>> = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    for event in trace["traceEvents"].as_array().expect("events") {
+        let track = (number(&event["pid"]), number(&event["tid"]));
+        let name = event["name"].as_str().expect("a name").to_owned();
+        match event["ph"].as_str() {
+            Some("M") => {
+                assert!(event["args"]["name"].is_string());
+                named.insert((track, name));
+            }
+            Some("X") => {
+                assert!(named.contains(&(track, "thread_name".to_owned())));
+                assert!(named.contains(&((track.0, 0), "process_name".to_owned())));
+                let [start, length] = ["ts", "dur"].map(|field| {
+                    let microseconds = event[field].as_f64().expect("a number");
+                    (microseconds * 1000.0).round() as i64
+                });
+                tracks.entry(track).or_default().push(Event {
+                    name,
+                    start,
+                    end: start + length,
+                    args: event["args"].clone(),
+                });
+            }
+            other => panic!("an event of type {other:?}"),
+        }
+    }
+    for events in tracks.values() {
+        let mut open: Vec<&Event> = Vec::new();
+        let mut last = i64::MIN;
+        for event in events {
+            assert!(last <= event.start, "ordered by time");
+            last = event.start;
+            while open.last().is_some_and(|outer| outer.end <= event.start) {
+                open.pop();
+            }
+            assert!(
+                open.last().is_none_or(|outer| event.end <= outer.end),
+                "nested"
+            );
+            open.push(event);
+        }
+    }
+    tracks
+}
+
+/// The timeline has the calls at the times of the program's log, each in the call that made it.
+#[test]
+fn timelines_are_nested_as_the_calls() {
+    let options = ["-f", &NESTED.join(","), "--trace", "5000", "-m", "wall,cpu"];
+    let measured = Measured::of(&options, &["nest", "3", "200"]);
+    let out = measured.scratch.file("trace.json");
+    let export = Run::ipath(["export", "--to", "chrome", "-o"]);
+    let export = export.arg(&out).arg(measured.file());
+    export.run().expect(0);
+    let tracks = timeline(&out);
+    assert_eq!(tracks.len(), 3);
+    let mut events = 0;
+    for ((pid, tid), track) in &tracks {
+        assert_eq!(measured.profile["target"]["pid"], *pid);
+        let mut open: Vec<&Event> = Vec::new();
+        for event in track {
+            while open.last().is_some_and(|outer| outer.end <= event.start) {
+                open.pop();
+            }
+            let outer: Vec<&str> = open.iter().map(|event| event.name.as_str()).collect();
+            let expected: &[&str] = match event.name.as_str() {
+                "outer" => &[],
+                "middle" => &["outer"],
+                _ => &["outer", "middle"],
+            };
+            assert_eq!(outer, expected, "around {}", event.name);
+            let path = event.args["path"].as_str().expect("a path");
+            assert!(path.ends_with(&event.name), "{path}");
+            let logged = measured.log.iter().find(|logged| {
+                logged.function == event.name
+                    && logged.tid == *tid
+                    && logged.before - CLOSE <= event.start
+                    && event.end <= logged.after + CLOSE
+                    && event.args["arg1"] == logged.args[0]
+            });
+            let logged = logged.expect("the program has logged it");
+            assert_eq!(event.args["ret"].as_i64(), logged.ret);
+            assert!(event.args["cpu_ns"].as_i64() <= event.args["wall_ns"].as_i64());
+            open.push(event);
+            events += 1;
+        }
+    }
+    assert_eq!(events, measured.log.len());
+
+    // Sums of profiles have one, too, and others are refused.
+    let sum = measured.scratch.file("sum.json");
+    let merge = Run::ipath(["merge"])
+        .arg(measured.file())
+        .arg("-o")
+        .arg(&sum);
+    merge.run().expect(0);
+    let export = Run::ipath(["export", "--to", "chrome", "-o"]);
+    export.arg(&out).arg(&sum).run().expect(0);
+    let of_sum: usize = timeline(&out).values().map(Vec::len).sum();
+    assert_eq!(of_sum, events);
+    let without = Measured::of(&["-f", "sink"], &["recurse"]);
+    let export = Run::ipath(["export", "--to", "chrome", "-o", "-"]);
+    let refused = export.arg(without.file()).run().expect_error();
+    assert!(
+        refused.contains("no single calls in the order of time"),
+        "{refused}"
+    );
+}
+
+/// Calls of fibers overlap on their thread. They keep their arguments while others run, and are on
+/// further tracks of the timeline.
+#[test]
+fn calls_of_coroutines_keep_their_arguments() {
+    let options = ["-f", "held", "--trace", "1000", "--slowest", "1000"];
+    let measured = Measured::of(&options, &["fibers", "3", "40"]);
+    assert_eq!(measured.log.len(), 120);
+    let calls: Vec<Value> = traced(&measured.profile, "held")
+        .into_values()
+        .flatten()
+        .collect();
+    assert_eq!(calls.len(), 120);
+    let mut found = BTreeSet::new();
+    for call in calls.iter().chain(slowest(&measured.profile, "held")) {
+        let of = measured.logged_of("held", call);
+        assert_eq!(args(call), of.args);
+        assert_eq!(call["ret"].as_i64(), of.ret);
+        found.insert(of.args);
+    }
+    assert_eq!(found.len(), 120);
+    let out = measured.scratch.file("trace.json");
+    let export = Run::ipath(["export", "--to", "chrome", "-o"]);
+    export.arg(&out).arg(measured.file()).run().expect(0);
+    let tracks = timeline(&out);
+    assert!(tracks.len() > 1, "the calls overlap");
+    assert_eq!(tracks.values().map(Vec::len).sum::<usize>(), 120);
+}
+
+/// Without room for the calls of some threads and functions, the others are kept. The number of the
+/// calls left out is known. The runtime without system calls has room for four blocks.
+#[test]
+fn calls_without_room_are_counted() {
+    let options = [
+        "-f",
+        &NESTED.join(","),
+        "--trace",
+        "10000",
+        "--no-system-calls",
+    ];
+    let measured = Measured::of(&options, &["nest", "4", "100"]);
+    let mut left_out = 0;
+    let mut blocks = 0;
+    for name in NESTED {
+        let traced = traced(&measured.profile, name);
+        for (tid, calls) in &traced {
+            let logged = measured.logged(name);
+            let logged = logged.iter().filter(|call| call.tid == *tid).count();
+            assert_eq!(calls.len(), logged, "{name}");
+            blocks += 1;
+        }
+        let is_left = |call: &&&Logged| !traced.contains_key(&call.tid);
+        left_out += measured.logged(name).iter().filter(is_left).count();
+    }
+    assert!((1..16).contains(&blocks), "{blocks} blocks");
+    let notes = measured.profile["session"]["notes"]
+        .as_array()
+        .expect("notes");
+    let start = format!("{left_out} calls are neither among the slowest nor in the trace");
+    let mut notes = notes.iter().filter_map(Value::as_str);
+    assert!(
+        notes.any(|note| note.starts_with(&start)),
+        "{start}: {notes:?}"
+    );
+}
+
 #[test]
 fn calls_of_points_alone_cannot_be_kept() {
-    let run = Run::ipath(["run", "--at", "work+0x0", "--slowest", "3", "--"]);
-    let usage = run.arg(single_calls()).arg("recurse").run().expect_usage();
-    assert!(usage.contains("only points are counted"), "{usage}");
-    for wrong in ["0", "1001", "x"] {
-        let run = Run::ipath(["run", "-f", "work", "--slowest", wrong, "--"]);
-        run.arg(single_calls()).arg("recurse").run().expect(2);
+    for option in ["--slowest", "--trace"] {
+        let run = Run::ipath(["run", "--at", "work+0x0", option, "3", "--"]);
+        let usage = run.arg(single_calls()).arg("recurse").run().expect_usage();
+        assert!(usage.contains("only points are counted"), "{usage}");
+        for wrong in ["0", "100001", "x"] {
+            let run = Run::ipath(["run", "-f", "work", option, wrong, "--"]);
+            run.arg(single_calls()).arg("recurse").run().expect(2);
+        }
     }
 }

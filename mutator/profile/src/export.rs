@@ -4,6 +4,7 @@
 mod annotate;
 mod annotated;
 mod callgrind;
+mod chrome;
 mod code;
 mod csv;
 mod firefox;
@@ -26,6 +27,7 @@ mod tree;
 
 pub use annotate::to_annotate;
 pub use callgrind::to_callgrind;
+pub use chrome::to_chrome;
 pub use code::{Code, Instruction, Listing};
 pub use csv::to_csv;
 pub use firefox::to_firefox;
@@ -59,6 +61,8 @@ pub enum ExportError {
     NoLines,
     /// The control flow of no function was counted, and the format has only that.
     NoInside,
+    /// No last calls were kept, and the format has only these.
+    NoTrace,
     /// The output could not be written.
     Write(io::Error),
 }
@@ -74,6 +78,7 @@ impl ExportError {
                 Some("--metric names another metric; csv and hatchet hold numbers of any size")
             }
             Self::NoInside => Some("ipath run --edges FUNCTION counts it"),
+            Self::NoTrace => Some("ipath run --trace 1000 keeps the last calls of each function"),
             Self::Metric(_) | Self::NoLines | Self::Write(_) => None,
         }
     }
@@ -100,6 +105,7 @@ impl fmt::Display for ExportError {
                 information was not counted",
             ),
             Self::NoInside => f.write_str("the control flow inside functions was not counted"),
+            Self::NoTrace => f.write_str("it has no single calls in the order of time"),
             Self::Write(cause) => cause.fmt(f),
         }
     }

@@ -98,6 +98,11 @@ pub struct Measure {
     /// the time in other measured functions; with -m cpu also the time off the processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub slowest: Option<u64>,
+    /// Keep the last N calls of each function on each thread, with start and end: a timeline, which
+    /// `ipath export --to chrome` writes for Perfetto
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=abi::single::MOST_SINGLE))]
+    pub trace: Option<u64>,
     /// Keep paths apart by phase: each call of these functions is one, and so are the times between
     /// them. `ipath mark` begins phases from another terminal
     #[arg(long, value_name = "PATTERN")]

@@ -70,9 +70,10 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
             let cause = "conditions do not apply when only points are counted";
             return Err(Failure::new(operation, "--when", cause).usage());
         }
-        if measure.slowest.is_some() {
+        let keeps = [("--slowest", measure.slowest), ("--trace", measure.trace)];
+        if let Some((option, _)) = keeps.iter().find(|(_, given)| given.is_some()) {
             let cause = "there are no calls to keep when only points are counted";
-            return Err(Failure::new(operation, "--slowest", cause).usage());
+            return Err(Failure::new(operation, *option, cause).usage());
         }
         metrics.clear();
     }
@@ -111,6 +112,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         by: by.transpose()?,
         slower_ns: slower,
         slowest: measure.slowest.unwrap_or(0),
+        traced: measure.trace.unwrap_or(0),
         phases: measure.phase.clone(),
         under: measure.under.clone(),
         not_under: measure.not_under.clone(),

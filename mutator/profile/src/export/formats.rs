@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use super::annotate::to_annotate;
 use super::callgrind::to_callgrind;
+use super::chrome::to_chrome;
 use super::code::Code;
 use super::csv::to_csv;
 use super::firefox::to_firefox;
@@ -109,7 +110,7 @@ const fn stacks(
 }
 
 /// The formats, in the order in which they are shown to users.
-pub static FORMATS: [Format; 13] = [
+pub static FORMATS: [Format; 14] = [
     stacks(
         "folded",
         "One line a path: root;…;caller;function VALUE",
@@ -140,6 +141,11 @@ pub static FORMATS: [Format; 13] = [
             |p, asked, out| to_callgrind(p, asked.metric, asked.callers, asked.code, out),
         )
     },
+    stacks(
+        "chrome",
+        "The last calls (--trace) in the order of time, for Perfetto and Chrome's tracing",
+        |p, asked, out| to_chrome(p, asked.callers, out),
+    ),
     stacks("firefox", "For profiler.firefox.com", |p, asked, out| {
         to_firefox(p, asked.one(p), asked.callers, out)
     }),
