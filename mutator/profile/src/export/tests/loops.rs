@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::export::pprof_format;
-use crate::profile::FrameLoop;
+use crate::profile::{FrameLoop, SingleCall};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,6 +34,25 @@ fn looping() -> Profile {
     profile.frames[2].loops = vec![FrameLoop {
         header: 0x1300 - 64 + 0x1f,
         ..FrameLoop::default()
+    }];
+    profile
+}
+
+/// A profile with a single call on its first path.
+fn traced(mut profile: Profile) -> Profile {
+    let function = profile.paths[0].function;
+    profile.functions[function].trace = vec![SingleCall {
+        path: 0,
+        process: None,
+        thread: 7,
+        start_ns: 1,
+        end_ns: 3,
+        wall: 2,
+        nested: 0,
+        callees: Vec::new(),
+        cpu: None,
+        args: Vec::new(),
+        ret: None,
     }];
     profile
 }
@@ -259,16 +278,11 @@ fn loops_are_shown_if_they_are_asked_for() {
         if *name == "json" {
             continue;
         }
-        let plain = written(name, &sample(), Callers::default());
-        assert_eq!(
-            written(name, &looping(), Callers::default()),
-            plain,
-            "{name}"
-        );
-        let (with, without) = (
-            written(name, &looping(), LOOPS),
-            written(name, &looping(), Callers::default()),
-        );
+        let plain = written(name, &traced(sample()), Callers::default());
+        let looping = traced(looping());
+        let without = written(name, &looping, Callers::default());
+        assert_eq!(without, plain, "{name}");
+        let with = written(name, &looping, LOOPS);
         assert_eq!(with != without, *takes_loops, "{name}");
     }
 }
