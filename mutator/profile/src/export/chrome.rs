@@ -107,7 +107,7 @@ pub fn to_chrome(
             "cat": "call",
             "ph": "X",
             "ts": microseconds(start),
-            "dur": microseconds(end - start),
+            "dur": microseconds(end.saturating_sub(start)),
             "pid": id(call),
             "tid": tid,
             "args": details(call, stack),
